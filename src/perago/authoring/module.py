@@ -1,0 +1,82 @@
+"""From a module's name to its one task."""
+
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from pydantic import ValidationError
+
+from perago.authoring.errors import TaskDefinitionError
+from perago.authoring.task import TaskDefinition, definition_of
+from perago.authoring.validation import describe
+
+
+def load_module_task(module: str) -> TaskDefinition:
+    """Import a module (`tasks.build`, or `tasks/build.py` below the current directory) and return its task."""
+    name = _dotted(module)
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    tasks = _tasks_of(_imported(name))
+    if len(tasks) != 1:
+        found = "no task" if not tasks else " and ".join(sorted(f"`{task.name}`" for task in tasks))
+        raise TaskDefinitionError(
+            f"module '{name}' must define exactly one task, found {found}: decorate one function with @task"
+        )
+    return tasks[0]
+
+
+def _tasks_of(module: ModuleType) -> list[TaskDefinition]:
+    own: dict[int, TaskDefinition] = {}
+    for value in vars(module).values():
+        definition = definition_of(value)
+        if definition is not None and definition.function.__module__ == module.__name__:
+            own[id(definition)] = definition
+    return list(own.values())
+
+
+def _dotted(module: str) -> str:
+    if not module.endswith(".py") and "/" not in module:
+        return module
+    path = Path(module).resolve()
+    try:
+        parts = path.relative_to(Path.cwd()).with_suffix("").parts
+    except ValueError:
+        raise TaskDefinitionError(
+            f"'{module}' is outside the current directory: change into the folder that holds it"
+        ) from None
+    return ".".join(parts)
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except TaskDefinitionError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise TaskDefinitionError(
+                f"cannot find module '{name}': run from the folder that holds it, or correct the name"
+            ) from error
+        raise TaskDefinitionError(f"module '{name}' imports '{error.name}', which is not installed here") from error
+    except ValidationError as error:
+        raise TaskDefinitionError(f"module '{name}'{_line(error)}: {error.title}: {describe(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise TaskDefinitionError(
+            f"module '{name}' fails on import{_line(error)}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _line(error: BaseException) -> str:
+    """Where in the author's own code it went wrong: the last frame outside libraries."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and "site-packages" not in frame.filename
+    ]
+    own = [frame for frame in frames if Path(frame.filename) != Path(__file__)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""

@@ -1,0 +1,115 @@
+"""What Conductor hands to a task and what it gets back, validated against the task's models."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from perago.authoring.errors import TaskExecutionError, TaskInputError
+from perago.authoring.schema import model_schema
+from perago.authoring.task import TaskDefinition
+from perago.authoring.validation import describe
+from perago.authoring.workspace import WorkspaceInput, WorkspaceOutput
+
+Model = TypeVar("Model", bound=BaseModel)
+
+# Beyond this a double no longer tells neighbouring integers apart.
+_EXACT = 2**53
+
+
+@dataclass(frozen=True)
+class TaskInput:
+    workspace: WorkspaceInput | None
+    params: BaseModel
+
+
+def input_keys(definition: TaskDefinition) -> list[str]:
+    return ["params"] if definition.workspace is None else ["workspace", "params"]
+
+
+def output_keys(definition: TaskDefinition) -> list[str]:
+    return ["result"] if definition.workspace is None else ["workspace", "result"]
+
+
+def parse_input(definition: TaskDefinition, payload: Mapping[str, Any]) -> TaskInput:
+    """Validate a task's input whole, before anything is downloaded."""
+    expected = input_keys(definition)
+    problems = [f"{key}: unknown field" for key in payload if key not in expected]
+    problems += [f"{key}: missing" for key in expected if key not in payload]
+    if problems:
+        raise TaskInputError(f"input of {definition.name} must be exactly {_listed(expected)}: {'; '.join(problems)}")
+    workspace = None
+    if definition.workspace is not None:
+        workspace = _validated(WorkspaceInput, payload["workspace"], "workspace", definition.name)
+    params = _validated(definition.params_model, payload["params"], "params", definition.name)
+    return TaskInput(workspace, params)
+
+
+def build_output(definition: TaskDefinition, workspace: WorkspaceOutput | None, result: object) -> dict[str, Any]:
+    """The task's output as JSON values; `result` must be what the body's annotation says."""
+    if not isinstance(result, definition.result_model):
+        raise TaskExecutionError(
+            f"{definition.name} returned {type(result).__name__}, but its annotation says"
+            f" {definition.result_model.__name__}"
+        )
+    try:
+        dumped = result.model_dump(mode="json", by_alias=True, warnings="error")
+        json.dumps(dumped, allow_nan=False)  # Conductor refuses NaN and infinities for good
+    except Exception as error:
+        raise TaskExecutionError(f"{definition.name} returned a result that is not JSON: {error}") from error
+    output: dict[str, Any] = {} if workspace is None else {"workspace": workspace.model_dump(mode="json")}
+    return {**output, "result": dumped}
+
+
+def input_schema(definition: TaskDefinition) -> dict[str, Any]:
+    parts = {"params": model_schema(definition.params_model, "validation")}
+    return _envelope(definition, WorkspaceInput, parts)
+
+
+def output_schema(definition: TaskDefinition) -> dict[str, Any]:
+    parts = {"result": model_schema(definition.result_model, "serialization")}
+    return _envelope(definition, WorkspaceOutput, parts)
+
+
+def _envelope(definition: TaskDefinition, workspace: type[WorkspaceInput], parts: dict[str, Any]) -> dict[str, Any]:
+    if definition.workspace is not None:
+        parts = {"workspace": model_schema(workspace, "validation"), **parts}
+    kept = {name: schema for part in parts.values() for name, schema in part.pop("$defs", {}).items()}
+    closed: dict[str, Any] = {
+        "type": "object",
+        "properties": parts,
+        "required": list(parts),
+        "additionalProperties": False,
+    }
+    return {**closed, "$defs": kept} if kept else closed
+
+
+def _validated(model: type[Model], value: Any, at: str, task_name: str) -> Model:
+    try:
+        # Strict, closed and by alias: the same values the TaskDef's schema accepts, no more and no fewer.
+        return model.model_validate_json(
+            json.dumps(_numbers_as_json_has_them(value)),
+            strict=True,
+            extra="forbid",
+            by_alias=True,
+            by_name=False,
+        )
+    except ValidationError as error:
+        raise TaskInputError(f"input of {task_name} is refused: {describe(error, at)}") from error
+
+
+def _numbers_as_json_has_them(value: Any) -> Any:
+    """JSON has one kind of number, so 3.0 is the integer 3 there and must be one here."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _numbers_as_json_has_them(part) for key, part in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_numbers_as_json_has_them(part) for part in cast("list[Any]", value)]
+    return value
+
+
+def _listed(keys: list[str]) -> str:
+    return " and ".join(f"'{key}'" for key in keys)

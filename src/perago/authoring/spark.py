@@ -1,0 +1,56 @@
+"""The workspace of a Spark task, as its body sees it."""
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import BinaryIO
+
+    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.connect.readwriter import DataFrameReader
+    from pyspark.sql.connect.session import SparkSession
+
+
+class SparkWorkspace(Protocol):
+    """A workspace used in place through Spark; annotate a body's `workspace` with it.
+
+    Nothing is downloaded. Every path is relative to the task's prefix and cannot leave it.
+    """
+
+    @property
+    def spark(self) -> "SparkSession":
+        """This attempt's own Spark Connect session."""
+        ...
+
+    @property
+    def read(self) -> "DataFrameReader":
+        """Read tables of the workspace as with `spark.read`, by relative path."""
+        ...
+
+    def write(
+        self,
+        df: "DataFrame",
+        path: str,
+        *,
+        format: str = "parquet",  # noqa: A002 - the word Spark's users know
+        mode: Literal["overwrite", "append", "ignore", "error"] = "error",
+        partition_by: "Sequence[str]" = (),
+    ) -> None:
+        """Write a table under `path`; it is published with the attempt or not at all."""
+        ...
+
+    def uri(self, path: str = "") -> str:
+        """The address of `path` for Spark's own readers and writers."""
+        ...
+
+    def files(self, path: str = "") -> "Sequence[str]":
+        """The files below `path`, as relative paths."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether `path` is a file or holds any."""
+        ...
+
+    def open(self, path: str, mode: Literal["rb", "wb"] = "rb") -> "BinaryIO":
+        """Open a small side file."""
+        ...

@@ -1,0 +1,60 @@
+"""The workspace as declared (`WorkspaceSpec`), as handed over (`WorkspaceInput`) and as given back."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, InstanceOf, field_validator, model_validator
+
+from perago.authoring.guardrails import Guardrail
+from perago.authoring.paths import normalised_prefix
+from perago.authoring.tables import ChangeBudget
+from perago.authoring.validation import ClosedModel
+
+# lakeFS knows no white space in any of these names, so a blank or padded one is a wiring mistake.
+Reference = Annotated[str, Field(min_length=1, pattern=r"^\S+$")]
+
+
+class WorkspaceSpec(ClosedModel):
+    """The part of a repository a task sees, and what must hold there before and after its body.
+
+    `prefix` is kept without its leading `/`; the whole repository, written `"/"`, is the empty string.
+    A `read_only` task's local writes are discarded.
+    """
+
+    prefix: Annotated[str, AfterValidator(normalised_prefix)] = "/"
+    read_only: bool = False
+    pre: tuple[InstanceOf[Guardrail], ...] = ()
+    post: tuple[InstanceOf[Guardrail], ...] = ()
+
+    @field_validator("pre")
+    @classmethod
+    def _budgets_compare_after(cls, guardrails: tuple[Guardrail, ...]) -> tuple[Guardrail, ...]:
+        if any(isinstance(guardrail, ChangeBudget) for guardrail in guardrails):
+            raise ValueError("change_budget compares the result with the input: move it to post")
+        return guardrails
+
+    @model_validator(mode="after")
+    def _read_only_changes_nothing(self) -> Self:
+        if self.read_only and any(isinstance(guardrail, ChangeBudget) for guardrail in self.post):
+            raise ValueError("a read_only workspace publishes no change: drop change_budget")
+        return self
+
+
+class WorkspaceInput(ClosedModel):
+    """Where a task reads (`ref`, an immutable commit) and where it publishes (`branch`)."""
+
+    repository: Reference
+    branch: Reference
+    ref_type: Literal["commit"]
+    ref: Reference
+
+
+class WorkspaceOutput(WorkspaceInput):
+    """The input with `ref` moved to what was published; the next task takes it as its input."""
+
+
+class StagedWorkspace(ClosedModel):
+    """A commit on an execution's own staging branch; publication and cleanup rest on it alone."""
+
+    repository: Reference
+    branch: Reference
+    commit: Reference

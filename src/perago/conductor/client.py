@@ -1,0 +1,101 @@
+"""The Conductor gateway: plain HTTP over one pooled client, its errors told apart by what can be done."""
+
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from pydantic import SecretStr
+
+from perago.conductor.errors import ConductorError, error_of
+
+_TIMEOUT = httpx.Timeout(20, connect=5)
+
+
+class ConductorClient:
+    """Calls of one Conductor server, authenticated by key and secret where given."""
+
+    def __init__(self, server_url: str, key: str | None = None, secret: SecretStr | None = None) -> None:
+        self.server_url = _api_root(server_url)
+        self._http = httpx.AsyncClient(
+            base_url=self.server_url,
+            timeout=_TIMEOUT,
+            auth=_KeyAuth(self.server_url, key, secret) if key and secret else None,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def get_taskdef(self, name: str) -> dict[str, Any] | None:
+        """The registered TaskDef, or None when Conductor knows no such task."""
+        try:
+            return (await self._call("GET", f"/metadata/taskdefs/{name}")).json()
+        except ConductorError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def put_taskdef(self, taskdef: dict[str, Any]) -> None:
+        """Create the TaskDef or replace the one of the same name: Conductor's POST does both."""
+        await self._call("POST", "/metadata/taskdefs", json=[taskdef])
+
+    async def _call(self, method: str, path: str, **content: Any) -> httpx.Response:
+        try:
+            response = await self._http.request(method, path, **content)
+        except httpx.HTTPError as error:
+            raise ConductorError(
+                f"Conductor at {self.server_url} cannot be reached ({type(error).__name__}: {error}):"
+                " check CONDUCTOR_SERVER_URL, or start a local stack with `perago dev up`",
+                retryable=True,
+            ) from error
+        except httpx.InvalidURL as error:
+            raise ConductorError(f"CONDUCTOR_SERVER_URL {self.server_url!r} is not a URL: {error}") from error
+        if response.is_error:
+            raise error_of(response)
+        return response
+
+
+class _KeyAuth(httpx.Auth):
+    """Exchange key and secret for a token, and once more when the server no longer takes it."""
+
+    requires_response_body = True
+
+    def __init__(self, server_url: str, key: str, secret: SecretStr) -> None:
+        self._url = f"{server_url}/token"
+        self._key = key
+        self._secret = secret
+        self._token: str | None = None
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        if self._token is None:
+            yield from self._exchange()
+        request.headers["X-Authorization"] = self._token or ""
+        response = yield request
+        if response.status_code == 401:
+            yield from self._exchange()
+            request.headers["X-Authorization"] = self._token or ""
+            yield request
+
+    def _exchange(self) -> Generator[httpx.Request, httpx.Response]:
+        answer = yield httpx.Request(
+            "POST", self._url, json={"keyId": self._key, "keySecret": self._secret.get_secret_value()}
+        )
+        token = answer.json().get("token") if answer.is_success else None
+        if not token:
+            raise ConductorError(
+                f"Conductor refused CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET ({answer.status_code}):"
+                " correct them, or unset both for a server without authentication",
+                status=answer.status_code,
+            )
+        self._token = str(token)
+
+
+def _api_root(server_url: str) -> str:
+    """Accept the address with and without `/api`, as people and SDKs write both."""
+    root = server_url.rstrip("/")
+    return root if root.endswith("/api") else f"{root}/api"

@@ -1,0 +1,33 @@
+"""Names Perago gives to what it makes in lakeFS."""
+
+import re
+from hashlib import sha256
+
+from perago.protocol.attempt import Attempt
+
+STAGING_PREFIX = "perago-staging-"
+
+# lakeFS branch ids are word characters and '-'.
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_SEGMENT_LENGTH = 64
+_DIGEST_LENGTH = 10
+
+
+def staging_branch_name(attempt: Attempt, execution_id: str) -> str:
+    """The branch of one execution: readable, lakeFS-safe, and never that of another execution."""
+    return (
+        f"{STAGING_PREFIX}{branch_segment(attempt.workflow_instance_id)}"
+        f"-{branch_segment(attempt.reference_task_name)}"
+        f"-seq-{attempt.seq}-iteration-{attempt.iteration}"
+        f"-task-id-{branch_segment(attempt.task_id)}-retry-{attempt.retry_count}"
+        f"-exec-{branch_segment(execution_id)}"
+    )
+
+
+def branch_segment(text: str) -> str:
+    """`text` in lakeFS-safe characters; what had to be altered carries a digest, so two never become one."""
+    safe = _UNSAFE.sub("-", text)
+    if safe == text and 0 < len(text) <= _SEGMENT_LENGTH:
+        return text
+    digest = sha256(text.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
+    return f"{safe[: _SEGMENT_LENGTH - _DIGEST_LENGTH - 1]}-{digest}"
