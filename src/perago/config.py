@@ -31,11 +31,14 @@ def parse_duration(value: Any) -> Any:
         return value
     text = value.strip().lower()
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        return timedelta(seconds=float(text))
+        text += "s"
     parts = _DURATION.findall(text)
     if not parts or _DURATION.sub("", text).strip():
         raise ValueError(_DURATION_HELP)
-    return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
+    try:
+        return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
+    except OverflowError:
+        raise ValueError(f"too long: {_DURATION_HELP}") from None
 
 
 def _existing_notation(value: Any) -> Any:
@@ -113,9 +116,12 @@ class RuntimeConfig(BaseSettings):
 
 
 def load_runtime_config(**flags: Any) -> RuntimeConfig:
-    """Read the settings; a flag that is None was not given. Raises `RuntimeConfigError` naming the variable."""
+    """Read the settings; a flag that is None or empty was not given.
+
+    Raises `RuntimeConfigError` naming the variable.
+    """
     try:
-        return RuntimeConfig(**{name: value for name, value in flags.items() if value is not None})
+        return RuntimeConfig(**{name: value for name, value in flags.items() if value not in (None, "")})
     except ValidationError as error:
         problems = [
             f"{_variable(str(entry['loc'][0]))}: {str(entry['msg']).removeprefix('Value error, ')}"
@@ -131,11 +137,11 @@ def read_dotenv(path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for binding in parse_stream(StringIO(path.read_text())):
         if binding.error:
-            raise RuntimeConfigError(
-                f"{path} line {binding.original.line} is not NAME=value: {binding.original.string.strip()!r}"
-                if "=" not in binding.original.string
-                else f"{path} line {binding.original.line} cannot be read: check its quotes"
-            )
+            # The parser counts from the blank lines before. The text itself may be a secret, so it is not shown.
+            text = binding.original.string
+            line = binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
+            problem = "cannot be read: check its quotes" if "=" in text else "is not NAME=value"
+            raise RuntimeConfigError(f"{path} line {line} {problem}")
         if binding.key is not None and binding.value is not None:
             found[binding.key] = binding.value
     return found

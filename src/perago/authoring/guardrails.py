@@ -205,7 +205,9 @@ def _walk(directory: Path, under: str) -> Iterator[str]:
 def _unless(wanted: str, found: str | None) -> str | None:
     if found == wanted:
         return None
-    return f"no such {wanted}" if found is None else f"it is a {found}, not a {wanted}"
+    if found is None:
+        return f"no such {wanted}"
+    return f"it is a {'special file' if found == 'other' else found}, not a {wanted}"
 
 
 def _counted(found: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ import sys
 import traceback
 from importlib import import_module
 from pathlib import Path
+from sysconfig import get_paths
 from types import ModuleType
 
 from pydantic import ValidationError
@@ -11,6 +12,13 @@ from pydantic import ValidationError
 from perago.authoring.errors import TaskDefinitionError
 from perago.authoring.task import TaskDefinition, definition_of
 from perago.authoring.validation import describe
+
+# Frames of libraries, of Perago and of frozen modules: never where an author's mistake is.
+_NOT_THE_AUTHORS = (
+    "<",
+    str(Path(__file__).parents[1]),
+    *(get_paths()[name] for name in ("stdlib", "purelib", "platlib")),
+)
 
 
 def load_module_task(module: str) -> TaskDefinition:
@@ -66,17 +74,16 @@ def _imported(name: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise TaskDefinitionError(
-            f"module '{name}' fails on import{_line(error)}: {type(error).__name__}: {error}"
-        ) from error
+        raise TaskDefinitionError(f"module '{name}' fails on import{_line(error)}: {_in_one_line(error)}") from error
 
 
 def _line(error: BaseException) -> str:
     """Where in the author's own code it went wrong: the last frame outside libraries."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and "site-packages" not in frame.filename
-    ]
-    own = [frame for frame in frames if Path(frame.filename) != Path(__file__)]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_AUTHORS)]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+def _in_one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -6,7 +6,7 @@ import re
 MARKER_NAME = ".perago-attempt.json"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_DRIVE = re.compile(r"^[A-Za-z]:")
+_DRIVE = re.compile(r"^/?[A-Za-z]:")
 
 
 def checked_relative(path: str, what: str) -> str:
@@ -24,10 +24,10 @@ def normalised_prefix(prefix: str) -> str:
     """Return the prefix without its leading `/`; the whole repository is the empty string."""
     if prefix == "/":
         return ""
-    if not prefix.strip():
+    inner = prefix.removeprefix("/")
+    if not inner.strip():
         raise ValueError("prefix must not be blank: write '/' for the whole repository")
     _refuse_foreign_syntax(prefix, "prefix")
-    inner = prefix.removeprefix("/")
     _refuse_bad_parts(inner, "prefix", shown=prefix)
     return inner
 

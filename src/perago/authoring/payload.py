@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from perago.authoring.errors import TaskExecutionError, TaskInputError
 from perago.authoring.schema import model_schema
@@ -55,7 +55,8 @@ def build_output(definition: TaskDefinition, workspace: WorkspaceOutput | None, 
             f" {definition.result_model.__name__}"
         )
     try:
-        dumped = result.model_dump(mode="json", by_alias=True, warnings="error")
+        # By the annotated model, as its schema is: what a subclass adds stays with the body.
+        dumped = TypeAdapter(definition.result_model).dump_python(result, mode="json", by_alias=True, warnings="error")
         json.dumps(dumped, allow_nan=False)  # Conductor refuses NaN and infinities for good
     except Exception as error:
         raise TaskExecutionError(f"{definition.name} returned a result that is not JSON: {error}") from error

@@ -30,6 +30,16 @@ def model_schema(model: type[BaseModel], mode: Literal["validation", "serializat
 
 
 class _ClosedSchema(GenerateJsonSchema):
+    def dict_schema(self, schema: Any) -> JsonSchemaValue:
+        found = super().dict_schema(schema)
+        # Keys under a pattern are all there may be, which Pydantic checks and leaves out of its schema.
+        return {"additionalProperties": False, **found} if "patternProperties" in found else found
+
+    def tagged_union_schema(self, schema: Any) -> JsonSchemaValue:
+        found = super().tagged_union_schema(schema)
+        # The tag chooses the model, so it must be there even where the chosen model gives it a default.
+        return {**found, "required": [found["discriminator"]["propertyName"]]} if "discriminator" in found else found
+
     def model_schema(self, schema: Any) -> JsonSchemaValue:
         return _closed(super().model_schema(schema), schema["cls"].__name__)
 

@@ -57,13 +57,13 @@ def task(
     def declare(function: Body) -> Body:
         _refuse_second_task(function)
         definition = TaskDefinition(
+            **_shape(function, workspace),
             name=_checked_name(name, function),
             owner_email=_checked_email(owner_email, function),
             description=_summary(function) if description is None else description,
             function=function,
             workspace=workspace,
             controls=controls or TaskControls(),
-            **_shape(function, workspace),
         )
         setattr(function, _DEFINITION, definition)
         return function

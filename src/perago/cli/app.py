@@ -1,0 +1,56 @@
+"""`perago`: the commands, and how their errors look."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from perago import __version__
+from perago.authoring.errors import PeragoError
+from perago.cli import check, demo, dev, extract, new, register
+from perago.cli.printing import print_error
+
+app = typer.Typer(
+    name="perago",
+    help="Typed Python tasks for Conductor on versioned lakeFS workspaces.",
+    epilog="Begin with `perago new my_task`, then `perago check my_task`. `perago dev up` starts real local servers.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command("new")(new.new)
+app.command("check")(check.check)
+app.command("extract")(extract.extract)
+app.command("register")(register.register)
+app.command("demo")(demo.demo)
+app.add_typer(dev.app, name="dev")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"perago {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run a command; a mistake of the user's is one `error:` line and exit 1, never a traceback."""
+    try:
+        app()
+    except PeragoError as error:
+        print_error(str(error))
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print_error("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone, as with `| head`
+        sys.exit(1)

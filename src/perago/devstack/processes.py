@@ -1,0 +1,96 @@
+"""Server processes of the stack: started apart from the terminal, known again by id and start time."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+from pydantic import BaseModel
+
+LOOPBACK = "127.0.0.1"
+_SAME_START = 1.0  # seconds; the kernel's clock and ours round differently
+
+
+class ProcessId(BaseModel):
+    """A process for good: its start time tells it from a later process that got the same number."""
+
+    pid: int
+    started: float
+
+
+def start(command: Sequence[str | Path], environment: Mapping[str, str], log: Path, folder: Path) -> ProcessId:
+    """Start a server in a session of its own, so that Ctrl-C in the terminal is not meant for it."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return ProcessId(pid=process.pid, started=psutil.Process(process.pid).create_time())
+
+
+def find(process: ProcessId) -> psutil.Process | None:
+    """The process, if it still runs."""
+    try:
+        found = psutil.Process(process.pid)
+        alive = found.status() != psutil.STATUS_ZOMBIE
+        return found if alive and abs(found.create_time() - process.started) < _SAME_START else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def stop(process: ProcessId, patience: float = 15) -> None:
+    """End the process and what it started: asked first, made to after `patience` seconds."""
+    found = find(process)
+    if found is None:
+        return
+    family = [found, *found.children(recursive=True)]
+    _signal(family, signal.SIGTERM)
+    _, left = psutil.wait_procs(family, timeout=patience)
+    _signal(left, signal.SIGKILL)
+    psutil.wait_procs(left, timeout=patience)
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
+
+
+def holder_of(port: int) -> str:
+    """Who listens on a port, as far as the system tells."""
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.AccessDenied:
+        return "another process"
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,) and connection.pid:
+            return f"process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    return "another process"
+
+
+def _signal(family: Sequence[psutil.Process], number: int) -> None:
+    for member in family:
+        try:
+            member.send_signal(number)
+        except psutil.NoSuchProcess:
+            continue
