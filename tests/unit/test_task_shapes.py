@@ -128,6 +128,7 @@ def test_a_definition_carries_what_was_declared() -> None:
 
         From raw events.
         """
+        return Result(row_count=params.limit)
 
     declared = definition(build)
 

@@ -14,7 +14,8 @@ def checked_relative(path: str, what: str) -> str:
     if not path.strip():
         raise ValueError(f"{what} must not be blank")
     if path.startswith("/"):
-        raise ValueError(f"{what} {path!r} must be relative: write {path.lstrip('/') or '.'!r}")
+        inner = path.lstrip("/")
+        raise ValueError(f"{what} {path!r} must be relative: {f'write {inner!r}' if inner else 'name what is inside'}")
     _refuse_foreign_syntax(path, what)
     _refuse_bad_parts(path, what)
     return path

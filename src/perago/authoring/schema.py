@@ -3,6 +3,7 @@
 A schema accepts what the attempt accepts: `payload.py` validates strictly and closed for the same reason.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel
@@ -29,7 +30,20 @@ def model_schema(model: type[BaseModel], mode: Literal["validation", "serializat
     return _resolved(schema)
 
 
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """A default out of the reach of Pydantic, which takes any key `$ref` in it for a reference."""
+
+    value: Json
+
+
 class _ClosedSchema(GenerateJsonSchema):
+    def default_schema(self, schema: Any) -> JsonSchemaValue:
+        found = super().default_schema(schema)
+        return (
+            {**found, "default": _Data(found["default"])} if isinstance(found.get("default"), (dict, list)) else found
+        )
+
     def dict_schema(self, schema: Any) -> JsonSchemaValue:
         found = super().dict_schema(schema)
         # Keys under a pattern are all there may be, which Pydantic checks and leaves out of its schema.
@@ -115,6 +129,8 @@ def _inlined(schema: Json, definitions: dict[str, Json], keep: set[str]) -> Json
     for key in _NAMED:
         if key in result:
             result[key] = {name: inline(part) for name, part in result[key].items()}
+    if isinstance(result.get("default"), _Data):
+        result["default"] = result["default"].value
     # An OpenAPI word that points into definitions which are no longer there.
     result.pop("discriminator", None)
     name = str(result.get("$ref", "")).removeprefix(_DEFS)

@@ -78,6 +78,7 @@ class Misfit:
 
     path: tuple[Step, ...]
     problem: str
+    of_the_name: bool = False
 
 
 def look_up(schema: Schema, steps: Sequence[Step]) -> Schema | DeadEnd:
@@ -162,11 +163,9 @@ class _Comparison:
         if values is not None:
             refusals = [_refusal(value, target) for value in values]
             return [Misfit((), refusal) for refusal in refusals[:1] if refusal and None not in refusals]
-        if _types(target) is not None and _types(source) == {"object"}:
-            return self._of_objects(source, target)
-        if _types(target) is not None and _types(source) == {"array"}:
-            return self._of_arrays(source, target)
-        return []
+        if _types(target) is None or _types(source) not in ({"object"}, {"array"}):
+            return []
+        return self._of_objects(source, target) if _may_be(source, "object") else self._of_arrays(source, target)
 
     def _of_objects(self, source: Schema, target: Schema) -> list[Misfit]:
         given: dict[str, Any] = source.words.get("properties", {})
@@ -175,7 +174,7 @@ class _Comparison:
         for name in dict.fromkeys([*given, *target.words.get("required", [])]):
             mine, theirs = _field(source, name), _field(target, name)
             if theirs is None:
-                found.append(Misfit((name,), f"is unknown{among(name, known, 'known')}"))
+                found.append(Misfit((name,), f"is unknown{among(name, known, 'known')}", of_the_name=True))
             elif mine is None:
                 need = f"is missing: {_described(theirs)} is needed"
                 found.append(Misfit((name,), need + among(name, given, "given")))
@@ -190,9 +189,9 @@ class _Comparison:
         words, needs = source.words, target.words
         fewest, most = words.get("minItems", 0), words.get("maxItems")
         if fewest > needs.get("maxItems", fewest):
-            return [Misfit((), f"has {fewest} items where at most {needs['maxItems']} fit")]
+            return [Misfit((), f"must have a length of at most {needs['maxItems']}, not {fewest}")]
         if most is not None and most < needs.get("minItems", 0):
-            return [Misfit((), f"has {most} items where at least {needs['minItems']} are needed")]
+            return [Misfit((), f"must have a length of at least {needs['minItems']}, not {most}")]
         first: list[Any] = words.get("prefixItems", [])
         steps: list[Step] = [*range(len(first))] if first else [Each.ITEM] * ("items" in words)
         parts = ((step, _part_at(source, step), _part_at(target, step)) for step in steps)
@@ -305,10 +304,10 @@ def _refusal(value: Any, target: Schema) -> str | None:
     choices = _values(target)
     if choices is not None and not any(json_type(choice) == kind and choice == value for choice in choices):
         return f"must be {_listed(choices)}"
-    bounds, size, unit = (_LENGTHS, len(value), " characters long") if kind == "string" else (_BOUNDS, value, "")
+    bounds, size, verb = (_LENGTHS, len(value), "have a length of") if kind == "string" else (_BOUNDS, value, "be")
     for word, (holds, phrase) in bounds.items() if kind in ("string", "integer", "number") else ():
         if word in words and not holds(size, words[word]):
-            return f"must be {phrase} {words[word]}{unit}"
+            return f"must {verb} {phrase} {words[word]}"
     if kind == "string" and not _matches(words.get("pattern", ""), value):
         return f"must match {words['pattern']}"
     return None

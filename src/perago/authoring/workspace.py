@@ -1,5 +1,6 @@
 """The workspace as declared (`WorkspaceSpec`), as handed over (`WorkspaceInput`) and as given back."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, InstanceOf, field_validator, model_validator
@@ -11,6 +12,8 @@ from perago.authoring.validation import ClosedModel
 
 # lakeFS knows no white space in any of these names, so a blank or padded one is a wiring mistake.
 Reference = Annotated[str, Field(min_length=1, pattern=r"^\S+$")]
+# Written as a list, kept as a tuple: a spec is a value.
+Guardrails = Annotated[Sequence[InstanceOf[Guardrail]], AfterValidator(tuple)]
 
 
 class WorkspaceSpec(ClosedModel):
@@ -22,12 +25,12 @@ class WorkspaceSpec(ClosedModel):
 
     prefix: Annotated[str, AfterValidator(normalised_prefix)] = "/"
     read_only: bool = False
-    pre: tuple[InstanceOf[Guardrail], ...] = ()
-    post: tuple[InstanceOf[Guardrail], ...] = ()
+    pre: Guardrails = ()
+    post: Guardrails = ()
 
     @field_validator("pre")
     @classmethod
-    def _budgets_compare_after(cls, guardrails: tuple[Guardrail, ...]) -> tuple[Guardrail, ...]:
+    def _budgets_compare_after(cls, guardrails: Sequence[Guardrail]) -> Sequence[Guardrail]:
         if any(isinstance(guardrail, ChangeBudget) for guardrail in guardrails):
             raise ValueError("change_budget compares the result with the input: move it to post")
         return guardrails

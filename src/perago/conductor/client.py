@@ -1,6 +1,7 @@
 """The Conductor gateway: plain HTTP over one pooled client, its errors told apart by what can be done."""
 
 from collections.abc import Generator
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,7 +37,7 @@ class ConductorClient:
         try:
             return (await self._call("GET", f"/metadata/taskdefs/{name}")).json()
         except ConductorError as error:
-            if error.status == 404:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
 
@@ -76,7 +77,7 @@ class _KeyAuth(httpx.Auth):
             yield from self._exchange()
         request.headers["X-Authorization"] = self._token or ""
         response = yield request
-        if response.status_code == 401:
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
             yield from self._exchange()
             request.headers["X-Authorization"] = self._token or ""
             yield request
@@ -90,7 +91,7 @@ class _KeyAuth(httpx.Auth):
             raise ConductorError(
                 f"Conductor refused CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET ({answer.status_code}):"
                 " correct them, or unset both for a server without authentication",
-                status=answer.status_code,
+                status=HTTPStatus.UNAUTHORIZED,  # whatever the token's own answer was, even a 404
             )
         self._token = str(token)
 

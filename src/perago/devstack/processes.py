@@ -35,7 +35,9 @@ def start(command: Sequence[str | Path], environment: Mapping[str, str], log: Pa
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return ProcessId(pid=process.pid, started=psutil.Process(process.pid).create_time())
+    started = psutil.Process(process.pid).create_time()
+    process.returncode = 0  # it is meant to outlive us: subprocess need not warn that nobody waits for it
+    return ProcessId(pid=process.pid, started=started)
 
 
 def find(process: ProcessId) -> psutil.Process | None:

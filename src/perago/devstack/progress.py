@@ -18,7 +18,7 @@ class Reporter:
         self._console = console or Console(stderr=True, highlight=False)
 
     def note(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        self._console.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
     def step(self, title: str, total: int | None = None, unit: str = "") -> Generator[Advance]:
@@ -46,13 +46,15 @@ class Reporter:
             done += amount
             if time.monotonic() - last >= _LINE_EVERY:
                 last = time.monotonic()
-                self.note(f"{title} … {_amount(done, total, unit)}")
+                self.note(f"{title} … {_amount(done, total, unit) or f'{last - started:.0f} s'}")
 
         yield advance
         self.note(f"{title}: done in {time.monotonic() - started:.1f} s")
 
 
 def _amount(done: int, total: int | None, unit: str) -> str:
+    if not unit:
+        return ""
     if unit == "B":
         shown, of, unit = f"{done / 1e6:.0f}", f" of {total / 1e6:.0f}" if total else "", "MB"
     else:

@@ -1,0 +1,85 @@
+"""One set of real servers for the whole run; a repository of its own for each test."""
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from perago.config import RuntimeConfig, load_runtime_config
+from perago.devstack.progress import Reporter
+from perago.devstack.stack import DevStack, StackOptions
+from perago.devstack.state import DataFolder
+from perago.lake.repositories import LakeClient
+
+SETTINGS = {
+    "conductor_server_url": "CONDUCTOR_SERVER_URL",
+    "lakefs_endpoint_url": "LAKECTL_SERVER_ENDPOINT_URL",
+    "lakefs_access_key_id": "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
+    "lakefs_secret_access_key": "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY",
+}
+
+
+@dataclass(frozen=True)
+class Servers:
+    stack: DevStack
+    environment: Mapping[str, str]
+
+    @property
+    def config(self) -> RuntimeConfig:
+        return load_runtime_config(**{name: self.environment[variable] for name, variable in SETTINGS.items()})
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[Servers]:
+    """Real lakeFS and Conductor. Without them a test fails, unless PERAGO_TEST_SERVERS=skip asks for less."""
+    if os.environ.get("PERAGO_TEST_SERVERS") == "skip":
+        pytest.skip("PERAGO_TEST_SERVERS=skip")
+    kept = os.environ.get("PERAGO_TEST_STACK")
+    stack = DevStack(DataFolder(Path(kept) if kept else tmp_path_factory.mktemp("stack")), Reporter())
+    try:
+        stack.up(StackOptions())
+        yield Servers(stack, stack.environment())
+    finally:
+        if not kept:
+            stack.down()
+
+
+@pytest.fixture(scope="session")
+def lake(servers: Servers) -> LakeClient:
+    return LakeClient(*servers.config.require_lakefs())
+
+
+@pytest.fixture
+def repository(lake: LakeClient) -> str:
+    """An empty repository with branch main."""
+    name = f"test-{uuid.uuid4().hex[:16]}"
+    assert lake.ensure_repository(name, f"local://{name}")
+    return name
+
+
+Perago = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def perago(tmp_path: Path) -> Perago:
+    """The installed command, run in a folder of its own with no settings but those given."""
+
+    def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        command = Path(sys.executable).with_name("perago")
+        kept = {name: os.environ[name] for name in ("HOME", "PATH", "PERAGO_CACHE_DIR") if name in os.environ}
+        return subprocess.run(
+            [command, *arguments],
+            cwd=tmp_path,
+            env={**kept, "COLUMNS": "200", **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,237 @@
+"""A second stack beside the one of the run: its own lakeFS, the shared Conductor."""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import stat
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perago.config import load_runtime_config
+from perago.devstack import processes
+from perago.devstack.errors import DevStackError
+from perago.devstack.progress import Reporter
+from perago.devstack.stack import DevStack, ServiceReport, StackOptions
+from perago.devstack.state import DataFolder
+from perago.lake.repositories import LakeClient
+from tests.conftest import SETTINGS, Servers
+
+
+@pytest.fixture
+def options(servers: Servers) -> StackOptions:
+    return StackOptions(conductor_url=servers.environment["CONDUCTOR_SERVER_URL"])
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Generator[DevStack]:
+    made = DevStack(DataFolder(tmp_path / "dev"), Reporter())
+    yield made
+    made.down()
+
+
+def lakefs_of(stack: DevStack) -> ServiceReport:
+    (report,) = [report for report in stack.status() if report.name == "lakefs"]
+    return report
+
+
+def client_of(stack: DevStack) -> LakeClient:
+    environment = stack.environment()
+    config = load_runtime_config(**{name: environment[variable] for name, variable in SETTINGS.items()})
+    return LakeClient(*config.require_lakefs())
+
+
+def killed(stack: DevStack) -> None:
+    pid = lakefs_of(stack).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
+
+
+def test_up_twice_is_one_stack(stack: DevStack, options: StackOptions) -> None:
+    first = stack.up(options)
+    second = stack.up(StackOptions())
+
+    assert first == second
+    assert [report.health for report in second] == ["healthy", "healthy"]
+
+
+def test_two_at_once_start_one_stack(stack: DevStack, options: StackOptions) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    starters = [spawn.Process(target=_up, args=(stack.folder.path, options)) for _ in range(2)]
+    for starter in starters:
+        starter.start()
+    for starter in starters:
+        starter.join(60)
+
+    assert [starter.exitcode for starter in starters] == [0, 0]
+    assert len(_servers_of(stack)) == 1
+
+
+def test_data_and_address_survive_a_restart(stack: DevStack, options: StackOptions) -> None:
+    stack.up(options)
+    client_of(stack).ensure_repository("kept", "local://kept")
+    url = lakefs_of(stack).url
+
+    assert stack.down() == ["lakeFS"]
+    assert lakefs_of(stack).health == "stopped"
+    stack.up(options)
+
+    assert lakefs_of(stack).url == url
+    assert client_of(stack).find_branch("kept", "main") is not None
+
+
+def test_a_crashed_server_is_reported_and_started_again(
+    stack: DevStack, options: StackOptions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack.up(options)
+    killed(stack)
+
+    assert lakefs_of(stack).health == "crashed"
+    with pytest.raises(DevStackError, match=r"lakeFS is crashed.*perago dev up"):
+        stack.environment()
+    stack.up(options)
+
+    assert "lakeFS had crashed" in capsys.readouterr().err
+    assert lakefs_of(stack).health == "healthy"
+
+
+def test_down_ends_just_the_processes_of_this_stack(stack: DevStack, options: StackOptions, servers: Servers) -> None:
+    stack.up(options)
+    assert _servers_of(stack)
+
+    stack.down()
+
+    assert not _servers_of(stack)
+    assert {report.health for report in servers.stack.status()} == {"healthy"}
+    assert stack.down() == []
+
+
+def test_down_leaves_a_stranger_with_a_reused_process_id_alone(stack: DevStack, options: StackOptions) -> None:
+    stack.up(options)
+    state = stack.folder.read()
+    process = state.services["lakefs"].process
+    assert process is not None
+    earlier = processes.ProcessId(pid=process.pid, started=process.started - 1000)
+
+    processes.stop(earlier)
+
+    assert lakefs_of(stack).health == "healthy"
+
+
+def test_a_taken_port_is_named_with_its_holder(stack: DevStack, options: StackOptions) -> None:
+    with closing(socket.socket()) as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = int(holder.getsockname()[1])
+
+        with pytest.raises(DevStackError, match=rf"port {port} is taken by process {os.getpid()}.*--lakefs-port"):
+            stack.up(StackOptions(ports={"lakefs": port}, conductor_url=options.conductor_url))
+
+
+def test_another_port_for_a_running_server_is_refused(stack: DevStack, options: StackOptions) -> None:
+    stack.up(options)
+
+    with pytest.raises(DevStackError, match=r"lakeFS already runs at .*perago dev down"):
+        stack.up(StackOptions(ports={"lakefs": processes.free_port()}))
+
+
+def test_a_given_port_is_used(stack: DevStack, options: StackOptions) -> None:
+    port = processes.free_port()
+
+    stack.up(StackOptions(ports={"lakefs": port}, conductor_url=options.conductor_url))
+
+    assert lakefs_of(stack).url == f"http://127.0.0.1:{port}"
+
+
+def test_only_loopback_is_listened_on(servers: Servers) -> None:
+    pids = {report.pid for report in servers.stack.status()}
+
+    listening = [
+        str(connection.laddr).partition("ip='")[2].partition("'")[0]
+        for connection in psutil.net_connections("tcp")
+        if connection.pid in pids and connection.status == psutil.CONN_LISTEN
+    ]
+
+    assert len(listening) >= 2
+    assert set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+
+
+def test_credentials_belong_to_the_folder_and_its_owner_alone(stack: DevStack, options: StackOptions) -> None:
+    stack.up(options)
+    secret = stack.folder.credentials().lakefs_secret_access_key.get_secret_value()
+    small = [file for file in stack.folder.path.rglob("*") if file.is_file() and file.stat().st_size < 5_000_000]
+    holding = [file for file in small if secret.encode() in file.read_bytes()]
+
+    assert [file.name for file in holding] == ["credentials.json"]
+    assert stat.S_IMODE(holding[0].stat().st_mode) == 0o600
+    assert secret not in " ".join(_servers_of(stack)[0].cmdline())
+
+
+def test_an_address_that_does_not_answer_is_named(stack: DevStack) -> None:
+    with pytest.raises(DevStackError, match=r"Conductor at http://127\.0\.0\.1:9 does not answer"):
+        stack.up(StackOptions(conductor_url="http://127.0.0.1:9"))
+
+
+def test_a_server_that_ends_at_once_is_shown_with_its_last_words(
+    stack: DevStack, options: StackOptions, tmp_path: Path
+) -> None:
+    broken = tmp_path / "lakefs"
+    broken.write_text("#!/bin/sh\necho no such disk >&2\nexit 3\n")
+    broken.chmod(0o755)
+
+    with pytest.raises(
+        DevStackError, match=r"lakeFS ended while starting(.|\n)*perago dev logs lakefs(.|\n)*no such disk"
+    ):
+        stack.up(StackOptions(lakefs_binary=broken, conductor_url=options.conductor_url))
+    assert lakefs_of(stack).health == "crashed"
+
+    stack.up(options)
+    assert lakefs_of(stack).health == "healthy"
+
+
+def test_a_binary_that_cannot_be_run_is_refused(stack: DevStack, tmp_path: Path) -> None:
+    with pytest.raises(DevStackError, match="is not an executable file"):
+        stack.up(StackOptions(lakefs_binary=tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "told"),
+    [
+        pytest.param("stack.json", r"stack\.json is damaged", id="state"),
+        pytest.param("credentials.json", r"credentials .* damaged", id="credentials"),
+    ],
+)
+def test_a_damaged_data_folder_is_named_with_the_fix(
+    stack: DevStack, options: StackOptions, damaged: str, told: str
+) -> None:
+    stack.up(options)
+    stack.down()
+    (stack.folder.path / damaged).write_text("{")
+
+    with pytest.raises(DevStackError, match=f"{told}.*remove that"):
+        stack.up(options)
+
+    (stack.folder.path / "stack.json").write_text(json.dumps({"services": {}}))
+
+
+def _up(folder: Path, options: StackOptions) -> None:
+    DevStack(DataFolder(folder), Reporter()).up(options)
+
+
+def _servers_of(stack: DevStack) -> list[psutil.Process]:
+    """Every process that works in the stack's folder, whoever started it."""
+    home = stack.folder.path / "lakefs"
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(home) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
