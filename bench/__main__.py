@@ -26,7 +26,7 @@ def main() -> None:
     if chosen == list(SUBJECTS):
         machine = f"{cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
         heading = (
-            f"# Latest figures\n\n{datetime.now(UTC):%Y-%m-%d}, {machine}. Medians with the spread in brackets.\n\n"
+            f"# Latest figures\n\n{datetime.now(UTC):%Y-%m-%d}, {machine}. Medians, the spread in brackets.\n\n"
         )
         RESULTS.write_text(heading + "\n\n".join(parts) + "\n")
 

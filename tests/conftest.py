@@ -14,7 +14,7 @@ from perago.config import RuntimeConfig, load_runtime_config
 from perago.devstack.progress import Reporter
 from perago.devstack.stack import DevStack, StackOptions
 from perago.devstack.state import DataFolder
-from perago.lake.repositories import LakeClient
+from perago.lake.control import LakeControl
 
 SETTINGS = {
     "conductor_server_url": "CONDUCTOR_SERVER_URL",
@@ -50,12 +50,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[Servers]:
 
 
 @pytest.fixture(scope="session")
-def lake(servers: Servers) -> LakeClient:
-    return LakeClient(*servers.config.require_lakefs())
+def lake(servers: Servers) -> LakeControl:
+    return LakeControl(*servers.config.require_lakefs())
 
 
 @pytest.fixture
-def repository(lake: LakeClient) -> str:
+def repository(lake: LakeControl) -> str:
     """An empty repository with branch main."""
     name = f"test-{uuid.uuid4().hex[:16]}"
     assert lake.ensure_repository(name, f"local://{name}")

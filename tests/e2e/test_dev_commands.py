@@ -60,7 +60,7 @@ def test_logs_of_an_unknown_server_are_refused_by_name(perago: Perago) -> None:
 
 
 def test_a_command_whose_extra_is_missing_names_the_install_command(perago: Perago, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['psutil'] = None\n")
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['platformdirs'] = None\n")
 
     refused = perago("dev", "status", env={"PYTHONPATH": str(tmp_path)})
 

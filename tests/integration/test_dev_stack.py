@@ -19,7 +19,7 @@ from perago.devstack.errors import DevStackError
 from perago.devstack.progress import Reporter
 from perago.devstack.stack import DevStack, ServiceReport, StackOptions
 from perago.devstack.state import DataFolder
-from perago.lake.repositories import LakeClient
+from perago.lake.control import LakeControl
 from tests.conftest import SETTINGS, Servers
 
 
@@ -40,10 +40,10 @@ def lakefs_of(stack: DevStack) -> ServiceReport:
     return report
 
 
-def client_of(stack: DevStack) -> LakeClient:
+def client_of(stack: DevStack) -> LakeControl:
     environment = stack.environment()
     config = load_runtime_config(**{name: environment[variable] for name, variable in SETTINGS.items()})
-    return LakeClient(*config.require_lakefs())
+    return LakeControl(*config.require_lakefs())
 
 
 def killed(stack: DevStack) -> None:
@@ -83,7 +83,7 @@ def test_data_and_address_survive_a_restart(stack: DevStack, options: StackOptio
     stack.up(options)
 
     assert lakefs_of(stack).url == url
-    assert client_of(stack).find_branch("kept", "main") is not None
+    assert client_of(stack).branch_exists("kept", "main")
 
 
 def test_a_crashed_server_is_reported_and_started_again(

@@ -63,6 +63,15 @@ class _ClosedSchema(GenerateJsonSchema):
     def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
         return _closed(super().dataclass_schema(schema), schema["cls"].__name__)
 
+    def model_field_schema(self, schema: Any) -> JsonSchemaValue:
+        if self.mode == "validation" and isinstance(schema.get("validation_alias"), list):
+            # A schema names one key; these stand for several, or for a place further down.
+            raise TaskDefinitionError(
+                f"field alias {schema['validation_alias']} is an AliasChoices or AliasPath, which a JSON schema"
+                " cannot say: use one plain alias"
+            )
+        return super().model_field_schema(schema)
+
 
 def _closed(schema: JsonSchemaValue, name: str) -> JsonSchemaValue:
     if "properties" not in schema and "$ref" in schema:

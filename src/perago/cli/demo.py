@@ -74,12 +74,12 @@ def _tour(stack: "DevStack") -> None:
 
 
 def _ensure_repository(config: RuntimeConfig) -> str:
-    from perago.lake.repositories import LakeClient
+    from perago.lake.control import LakeControl
 
-    lake = LakeClient(*config.require_lakefs())
+    lake = LakeControl(*config.require_lakefs())
     made = lake.ensure_repository(REPOSITORY, f"local://{REPOSITORY}", BRANCH)
     typer.echo("made" if made else "found from an earlier run")
-    return lake.branch(REPOSITORY, BRANCH).commit
+    return lake.head(REPOSITORY, BRANCH).id
 
 
 async def _as_conductor_has_it(config: RuntimeConfig, definition: "TaskDefinition") -> str:

@@ -2,6 +2,7 @@
 
 import re
 from hashlib import sha256
+from typing import Literal
 
 from perago.protocol.attempt import Attempt
 
@@ -31,3 +32,24 @@ def branch_segment(text: str) -> str:
         return text
     digest = sha256(text.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
     return f"{safe[: _SEGMENT_LENGTH - _DIGEST_LENGTH - 1]}-{digest}"
+
+
+def commit_message(task_name: str, attempt: Attempt) -> str:
+    """What people read in the branch's history."""
+    return f"{task_name}: {attempt.reference_task_name} of workflow {attempt.workflow_instance_id}"
+
+
+def commit_metadata(
+    task_name: str, attempt: Attempt, execution_id: str, input_ref: str, phase: Literal["try", "confirm"]
+) -> dict[str, str]:
+    """For people and audits; no decision reads it, but for lakeFS's own hook of a hard fence."""
+    return {
+        "perago.phase": phase,
+        "perago.task": task_name,
+        "perago.workflow_instance_id": attempt.workflow_instance_id,
+        "perago.reference_task_name": attempt.reference_task_name,
+        "perago.task_id": attempt.task_id,
+        "perago.retry_count": str(attempt.retry_count),
+        "perago.execution_id": execution_id,
+        "perago.expected_head": input_ref,
+    }

@@ -1,0 +1,120 @@
+"""An attempt's own directory: made once, marked, never reused, and collected when its owner is gone."""
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from perago.authoring.paths import MARKER_NAME
+from perago.protocol.attempt import Attempt
+from perago.protocol.names import branch_segment
+
+_OURS = re.compile(r".+-[0-9a-f]{32}")
+_SAME_START = 1.0
+
+
+@dataclass(frozen=True)
+class AttemptDirectory:
+    """Holds the marker and the download manifest; the body gets `workspace/` inside."""
+
+    path: Path
+
+    @property
+    def workspace(self) -> Path:
+        return self.path / "workspace"
+
+    @classmethod
+    def create(cls, root: Path, attempt: Attempt, execution_id: str, task_name: str) -> "AttemptDirectory":
+        root.mkdir(parents=True, exist_ok=True)
+        directory = cls(root.resolve() / f"{branch_segment(attempt.task_id)}-{execution_id}")
+        directory.path.mkdir(mode=0o700)
+        marker = {
+            "task": task_name,
+            "attempt": asdict(attempt),
+            "execution_id": execution_id,
+            "pid": os.getpid(),
+            "process_started": psutil.Process().create_time(),
+            "created": time.time(),
+        }
+        (directory.path / MARKER_NAME).write_text(json.dumps(marker, indent=2))
+        directory.workspace.mkdir()
+        return directory
+
+    def remove(self) -> None:
+        """Remove the directory, also what a body made unreadable."""
+        shutil.rmtree(self.path, onerror=_make_removable)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    path: Path
+    why: Literal["its owner has ended", "it has no readable marker and is old"]
+
+
+def leftovers(root: Path, ttl_seconds: float, now: float) -> Iterator[Leftover]:
+    """Directories of attempts that nobody works in any more.
+
+    A marker tells the owner, and only its process id and start time are believed: a body may have written it.
+    Without a readable one the directory's age decides. Anything not named like an attempt is not ours.
+    """
+    if not root.is_dir():
+        return
+    for entry in sorted(root.iterdir()):
+        if entry.is_symlink() or not entry.is_dir() or not _OURS.fullmatch(entry.name):
+            continue
+        owner = _owner(entry)
+        if owner is None:
+            if now - entry.lstat().st_mtime > ttl_seconds:
+                yield Leftover(entry, "it has no readable marker and is old")
+        elif not _lives(*owner):
+            yield Leftover(entry, "its owner has ended")
+
+
+def collect(root: Path, ttl_seconds: float, now: float, failed: Callable[[Path, OSError], None]) -> list[Leftover]:
+    """Remove leftovers; one that cannot be removed is told and left for the next time."""
+    removed: list[Leftover] = []
+    for leftover in leftovers(root, ttl_seconds, now):
+        try:
+            AttemptDirectory(leftover.path).remove()
+            removed.append(leftover)
+        except OSError as error:
+            failed(leftover.path, error)
+    return removed
+
+
+def _owner(directory: Path) -> tuple[int, float] | None:
+    marker = directory / MARKER_NAME
+    try:
+        if marker.is_symlink():
+            return None
+        told: Any = json.loads(marker.read_bytes()[:65536])
+        return int(told["pid"]), float(told["process_started"])
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        return None
+
+
+def _lives(pid: int, started: float) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - started) < _SAME_START
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
+        return False
+
+
+def _make_removable(remove: Callable[[str], Any], path: str, _: Any) -> None:
+    """A directory without write permission keeps its entries: give it back and try once more."""
+    parent = Path(path).parent
+    for locked in (parent, Path(path)):
+        if locked.is_dir() and not locked.is_symlink():
+            locked.chmod(0o700)
+    if Path(path).is_dir() and not Path(path).is_symlink():
+        shutil.rmtree(path)
+    else:
+        remove(path)

@@ -1,0 +1,88 @@
+"""What was downloaded: path, hash and stat signature of each file, in listing order, outside the body's view."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from perago.authoring.errors import TaskExecutionError
+from perago.data.tree import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    path: str
+    digest: str
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A written manifest. Its own digest stays in memory: a body that alters the file is found out.
+
+    `sealed_ns` is the file system's clock once all was downloaded: a file whose signature is not older may
+    have been changed within the same tick, so only its hash tells.
+    """
+
+    file: Path
+    digest: str
+    sealed_ns: int
+    objects: int
+    bytes: int
+
+    def entries(self) -> Iterator[ManifestEntry]:
+        """The entries in order; raises at the end if the file is not what was written."""
+        seen = sha256()
+        try:
+            with self.file.open("rb") as lines:
+                for line in lines:
+                    seen.update(line)
+                    path, digest, size, mtime_ns, ctime_ns, inode = json.loads(line)
+                    yield ManifestEntry(path, digest, Signature(size, mtime_ns, ctime_ns, inode))
+        except (OSError, ValueError) as error:
+            raise _altered(self.file) from error
+        if seen.hexdigest() != self.digest:
+            raise _altered(self.file)
+
+
+class ManifestWriter:
+    """Writes entries as they come and seals the file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen = sha256()
+        self._objects = 0
+        self._bytes = 0
+
+    def __enter__(self) -> Self:
+        self._opened = self._file.open("xb")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    def add(self, entry: ManifestEntry) -> None:
+        found = entry.signature
+        row = (entry.path, entry.digest, found.size, found.mtime_ns, found.ctime_ns, found.inode)
+        line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
+        self._seen.update(line)
+        self._opened.write(line)
+        self._objects += 1
+        self._bytes += found.size
+
+    def seal(self) -> Manifest:
+        self._opened.flush()
+        self._file.chmod(0o400)  # also moves its ctime to now, by the file system's own clock
+        sealed_ns = self._file.stat().st_ctime_ns
+        return Manifest(self._file, self._seen.hexdigest(), sealed_ns, self._objects, self._bytes)
+
+
+def _altered(file: Path) -> TaskExecutionError:
+    return TaskExecutionError(
+        f"the download manifest {file.name} was altered or removed while the body ran: what changed cannot be told"
+    )

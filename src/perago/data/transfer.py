@@ -1,0 +1,148 @@
+"""The functions over one partition: fetch objects into files, hash files, send files, delete objects."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from perago.authoring.errors import TaskExecutionError
+from perago.data.manifest import ManifestEntry
+from perago.data.tree import LocalFile, Signature
+from perago.lake.objects import RemoteObject, Sink
+from perago.protocol.paths import object_path
+
+_CHUNK = 1024 * 1024
+_ARRIVALS = count()
+
+
+class ObjectStore(Protocol):
+    """The object calls a transfer needs."""
+
+    def fetch(self, repository: str, ref: str, wanted: RemoteObject, sink: Sink) -> int: ...
+    def store(self, repository: str, branch: str, path: str, content: "Content", size: int) -> None: ...
+    def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None: ...
+
+
+class Content(Protocol):
+    def __call__(self) -> BinaryIO: ...
+
+
+@dataclass(frozen=True)
+class Download:
+    """Objects of one commit into one directory; each is written aside first and appears whole."""
+
+    store: ObjectStore
+    repository: str
+    ref: str
+    workspace: Path
+    incoming: Path
+
+    def __call__(self, partition: Sequence[tuple[str, RemoteObject]]) -> list[ManifestEntry]:
+        return [self._one(path, wanted) for path, wanted in partition]
+
+    def _one(self, path: str, wanted: RemoteObject) -> ManifestEntry:
+        target = self.workspace / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            arriving = self.incoming / str(next(_ARRIVALS))
+            with arriving.open("xb") as file:
+                sink = _HashingFile(file)
+                received = self.store.fetch(self.repository, self.ref, wanted, sink)
+            if received != wanted.size:
+                raise TaskExecutionError(
+                    f"object {wanted.path!r} came with {received} bytes, but lakeFS lists {wanted.size}"
+                )
+            # A link refuses a name that is taken: two objects never become one file.
+            os.link(arriving, target)
+            arriving.unlink()
+            return ManifestEntry(path, sink.digest, Signature.of(target.stat(follow_symlinks=False)))
+        except OSError as error:
+            raise TaskExecutionError(
+                f"object {wanted.path!r} cannot be a file of the workspace: {error.strerror or error}"
+            ) from error
+
+
+class _HashingFile:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._seen = sha256()
+
+    def restart(self) -> None:
+        if self._file.tell():
+            self._file.seek(0)
+            self._file.truncate()
+            self._seen = sha256()
+
+    def write(self, chunk: bytes) -> None:
+        self._seen.update(chunk)
+        self._file.write(chunk)
+
+    @property
+    def digest(self) -> str:
+        return self._seen.hexdigest()
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Which of the files that look touched really hold something else."""
+
+    workspace: Path
+
+    def __call__(self, partition: Sequence[tuple[ManifestEntry, LocalFile]]) -> list[LocalFile]:
+        return [file for entry, file in partition if self._differs(entry, file)]
+
+    def _differs(self, entry: ManifestEntry, file: LocalFile) -> bool:
+        if file.signature.size != entry.signature.size:
+            return True
+        seen = sha256()
+        with _opened_as_seen(self.workspace, file) as content:
+            while chunk := content.read(_CHUNK):
+                seen.update(chunk)
+        return seen.hexdigest() != entry.digest
+
+
+@dataclass(frozen=True)
+class Upload:
+    """Files of the workspace to a staging branch; a file that changes meanwhile is an error, never a torn object."""
+
+    store: ObjectStore
+    repository: str
+    branch: str
+    prefix: str
+    workspace: Path
+
+    def __call__(self, partition: Sequence[LocalFile]) -> tuple[int, int]:
+        for file in partition:
+            path = object_path(self.prefix, file.path)
+            self.store.store(
+                self.repository,
+                self.branch,
+                path,
+                lambda file=file: _opened_as_seen(self.workspace, file),
+                file.signature.size,
+            )
+            if Signature.of((self.workspace / file.path).stat(follow_symlinks=False)) != file.signature:
+                raise _written_meanwhile(file)
+        return len(partition), sum(file.signature.size for file in partition)
+
+
+def _opened_as_seen(workspace: Path, file: LocalFile) -> BinaryIO:
+    """Open a file and make sure that it is still the one the walk saw."""
+    try:
+        opened = os.fdopen(os.open(workspace / file.path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0)
+    except OSError as error:
+        raise _written_meanwhile(file) from error
+    if Signature.of(os.fstat(opened.fileno())) != file.signature:
+        opened.close()
+        raise _written_meanwhile(file)
+    return opened
+
+
+def _written_meanwhile(file: LocalFile) -> TaskExecutionError:
+    return TaskExecutionError(
+        f"file {file.path!r} was changed while the workspace was being published: the body left something running"
+        " that still writes; wait for it before returning"
+    )

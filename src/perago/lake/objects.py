@@ -1,0 +1,177 @@
+"""Objects of a repository: listed, streamed down, streamed up, and deleted in bulk."""
+
+import base64
+import http.client
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import md5
+from typing import Any, BinaryIO, Protocol, cast
+from urllib.parse import quote
+
+from pydantic import SecretStr
+
+from perago.lake.control import api_root
+from perago.lake.errors import LakeError, answered
+from perago.lake.retries import repeated
+from perago.lake.transport import CHUNK, Connections, Request
+
+PAGE = 1000  # lakeFS's limit for a listing and for a bulk delete alike
+
+
+class Sink(Protocol):
+    """Takes an object's content, chunk by chunk."""
+
+    def restart(self) -> None: ...
+    def write(self, chunk: bytes) -> object: ...
+
+
+@dataclass(frozen=True)
+class RemoteObject:
+    """An object as listed; `url` is where to fetch it when the storage lets us go there directly."""
+
+    path: str
+    size: int
+    url: str | None = None
+
+
+class LakeObjects:
+    """Bulk data of one lakeFS server. Every call is idempotent, so transient errors are tried again."""
+
+    def __init__(self, endpoint_url: str, access_key_id: str, secret_access_key: SecretStr) -> None:
+        self._root = api_root(endpoint_url)
+        key = f"{access_key_id}:{secret_access_key.get_secret_value()}"
+        self._auth = {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}
+        self._connections = Connections()
+
+    @cached_property
+    def presigned(self) -> bool:
+        """Whether the storage hands out signed addresses of its own; the local one does not."""
+        config = self._json("GET", f"{self._root}/config", "reading the server's configuration")
+        return bool(config.get("storage_config", {}).get("pre_sign_support"))
+
+    def list(self, repository: str, ref: str, prefix: str) -> Iterator[RemoteObject]:
+        """All objects below a prefix in the order of their paths' bytes; other kinds of entries are passed over."""
+        after = ""
+        while True:
+            page = self._json(
+                "GET",
+                f"{self._refs(repository, ref)}/objects/ls?prefix={_q(prefix)}&after={_q(after)}&amount={PAGE}"
+                f"&user_metadata=false&presign={'true' if self.presigned else 'false'}",
+                f"listing {prefix or '/'} at {ref}",
+            )
+            for entry in page["results"]:
+                if entry["path_type"] == "object":
+                    url = entry["physical_address"] if self.presigned else None
+                    yield RemoteObject(entry["path"], int(entry.get("size_bytes") or 0), url)
+            if not page["pagination"]["has_more"]:
+                return
+            after = page["pagination"]["next_offset"]
+
+    def fetch(self, repository: str, ref: str, wanted: RemoteObject, sink: Sink) -> int:
+        """Stream an object into a sink and give the number of bytes; a cut connection begins it anew."""
+        url = wanted.url or f"{self._refs(repository, ref)}/objects?path={_q(wanted.path)}"
+        request = Request("GET", url, {} if wanted.url else self._auth, f"reading object {wanted.path!r}")
+
+        def once() -> int:
+            sink.restart()
+            with self._connections.send(request) as response:
+                self._raise_for_status(request, response)
+                return _copy(response, sink)
+
+        return repeated(once)
+
+    def store(self, repository: str, branch: str, path: str, content: Callable[[], BinaryIO], size: int) -> None:
+        """Upload an object; what lakeFS says it stored must be what was sent."""
+        repeated(lambda: self._store_once(repository, branch, path, content, size))
+
+    def _store_once(self, repository: str, branch: str, path: str, content: Callable[[], BinaryIO], size: int) -> None:
+        sent = md5(usedforsecurity=False)
+        with content() as file:
+            if self.presigned:
+                self._store_presigned(repository, branch, path, file, size)
+                return
+            url = f"{self._branches(repository, branch)}/objects?path={_q(path)}"
+            headers = {**self._auth, "Content-Type": "application/octet-stream"}
+            doing = f"writing object {path!r}"
+            request = Request("POST", url, headers, doing, lambda: _chunks(file, size, sent.update), size)
+            stored = json.loads(self._body(request))
+        if stored["size_bytes"] != size or stored["checksum"] != sent.hexdigest():
+            raise LakeError(f"lakeFS stored something else than was sent as object {path!r}")
+
+    def _store_presigned(self, repository: str, branch: str, path: str, file: BinaryIO, size: int) -> None:
+        """Straight to the storage at an address lakeFS signs, then made known to lakeFS."""
+        place = f"{self._branches(repository, branch)}/staging/backing?path={_q(path)}"
+        doing = f"writing object {path!r}"
+        staging = self._json("GET", f"{place}&presign=true", doing)
+        sent = md5(usedforsecurity=False)
+        upload = Request("PUT", staging["presigned_url"], {}, doing, lambda: _chunks(file, size, sent.update), size)
+        with self._connections.send(upload) as response:
+            self._raise_for_status(upload, response)
+            response.read()
+        link = {"staging": staging, "checksum": sent.hexdigest(), "size_bytes": size}
+        self._json("PUT", place, doing, {**link, "content_type": "application/octet-stream"})
+
+    def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
+        """Delete up to `PAGE` objects; those that are gone already are as wanted."""
+        doing = f"deleting {len(paths)} objects of branch {branch}"
+        url = f"{self._branches(repository, branch)}/objects/delete"
+        answer = self._json("POST", url, doing, {"paths": list(paths)})
+        failed = cast("list[dict[str, Any]]", answer.get("errors") or [])
+        if failed:
+            raise LakeError(f"lakeFS did not delete object {failed[0].get('path')!r}: {failed[0].get('message')}")
+
+    def _json(self, method: str, url: str, doing: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        content = json.dumps(payload).encode() if payload is not None else b""
+        headers = {**self._auth, "Content-Type": "application/json"} if payload is not None else self._auth
+        body = (lambda: content) if payload is not None else None
+        request = Request(method, url, headers, doing, body, len(content))
+        return repeated(lambda: json.loads(self._body(request) or b"{}"))
+
+    def _body(self, request: Request) -> bytes:
+        with self._connections.send(request) as response:
+            self._raise_for_status(request, response)
+            return response.read()
+
+    def _raise_for_status(self, request: Request, response: http.client.HTTPResponse) -> None:
+        if response.status < 400:
+            return
+        told = response.read()
+        try:
+            message = str(json.loads(told)["message"])
+        except (ValueError, KeyError, TypeError):
+            message = response.reason
+        raise answered(request.doing, response.status, message)
+
+    def _refs(self, repository: str, ref: str) -> str:
+        return f"{self._root}/repositories/{_q(repository)}/refs/{_q(ref)}"
+
+    def _branches(self, repository: str, branch: str) -> str:
+        return f"{self._root}/repositories/{_q(repository)}/branches/{_q(branch)}"
+
+
+def _q(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _copy(response: http.client.HTTPResponse, sink: Sink) -> int:
+    copied = 0
+    while chunk := response.read(CHUNK):
+        sink.write(chunk)
+        copied += len(chunk)
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    return copied
+
+
+def _chunks(file: BinaryIO, size: int, seen: Callable[[bytes], object]) -> Iterable[bytes]:
+    """Exactly `size` bytes, or an error: a file that shrinks while it is sent must not become a shorter object."""
+    left = size
+    while left:
+        chunk = file.read(min(CHUNK, left))
+        if not chunk:
+            raise LakeError(f"a file ended {left} bytes early while it was sent")
+        seen(chunk)
+        left -= len(chunk)
+        yield chunk
