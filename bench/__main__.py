@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from os import cpu_count
 from pathlib import Path
 
-from bench import import_time
+from bench import import_time, transfers
 from bench.table import Row, as_markdown
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-SUBJECTS = {"Importing": import_time.rows}
+SUBJECTS = {"Importing": import_time.rows, "Transfers": transfers.rows}
 
 
 def main() -> None:
@@ -25,9 +25,7 @@ def main() -> None:
         print(parts[-1], end="\n\n")
     if chosen == list(SUBJECTS):
         machine = f"{cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-        heading = (
-            f"# Latest figures\n\n{datetime.now(UTC):%Y-%m-%d}, {machine}. Medians, the spread in brackets.\n\n"
-        )
+        heading = f"# Latest figures\n\n{datetime.now(UTC):%Y-%m-%d}, {machine}. Medians, the spread in brackets.\n\n"
         RESULTS.write_text(heading + "\n\n".join(parts) + "\n")
 
 

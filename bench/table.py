@@ -27,6 +27,6 @@ def as_markdown(rows: Sequence[Row]) -> str:
     lines = ["| what | seconds | ratio |", "|---|---|---|"]
     for row in rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}× {row.against}"
-        figures = f"{median(row.seconds):.3f} ({min(row.seconds):.3f}–{max(row.seconds):.3f})"
+        figures = f"{median(row.seconds):.3f} ({min(row.seconds):.3f}–{max(row.seconds):.3f})" if row.seconds else ""
         lines.append(f"| {row.what} | {figures} | {ratio} |")
     return "\n".join(lines)

@@ -1,6 +1,8 @@
 """What an operator sets: flags first, then the environment, then `.env`, then defaults."""
 
+import os
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -112,7 +114,7 @@ class RuntimeConfig(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, _DotEnv(settings_cls, Path(".env"))
+        return init_settings, _Environment(settings_cls), _DotEnv(settings_cls, Path(".env"))
 
 
 def load_runtime_config(**flags: Any) -> RuntimeConfig:
@@ -147,6 +149,13 @@ def read_dotenv(path: Path) -> dict[str, str]:
     return found
 
 
+class _Environment(EnvSettingsSource):
+    """The documented variables and no others: a field's own name is for flags."""
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return _settings_in(os.environ)
+
+
 class _DotEnv(EnvSettingsSource):
     """pydantic-settings' own reader expands `$NAME` and passes over broken lines; secrets bear neither."""
 
@@ -154,8 +163,13 @@ class _DotEnv(EnvSettingsSource):
         self._path = path
         super().__init__(settings_cls)
 
-    def _load_env_vars(self) -> dict[str, str]:
-        return {name: value for name, value in read_dotenv(self._path).items() if value != ""}
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return _settings_in(read_dotenv(self._path))
+
+
+def _settings_in(variables: Mapping[str, str]) -> dict[str, str | None]:
+    known = {_variable(name) for name in RuntimeConfig.model_fields}
+    return {name: value for name, value in variables.items() if name in known and value != ""}
 
 
 def _variable(name: str) -> str:

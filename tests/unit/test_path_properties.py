@@ -227,6 +227,8 @@ def test_distinct_texts_are_distinct_segments(one: str, other: str) -> None:
 
 @checked
 @given(IDS)
+@example("")
+@example("x" * 65)
 def test_a_segment_is_short_and_safe_and_never_empty(text: str) -> None:
     segment = branch_segment(text)
 

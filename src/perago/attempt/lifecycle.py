@@ -1,6 +1,6 @@
 """One attempt from top to bottom: the ten steps of the contract."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from perago.attempt.directory import AttemptDirectory
 from perago.attempt.ports import Conductor, Lake, WorkspaceFiles
-from perago.attempt.publication import Publication
+from perago.attempt.publication import PATIENCE, Publication
 from perago.authoring.errors import TaskExecutionError, TaskInputError
 from perago.authoring.guardrails import check_guardrails
 from perago.authoring.payload import TaskInput, build_output, parse_input
@@ -29,6 +29,8 @@ class Servers:
     conductor: Conductor
     lake: Lake
     files: WorkspaceFiles
+    #: The pauses between looks for a publish that got no answer.
+    patience: Sequence[float] = PATIENCE
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,11 @@ def run_attempt(execution: Execution, servers: Servers, root: Path, reason_lengt
     with structlog.contextvars.bound_contextvars(
         task=execution.definition.name,
         workflow=execution.attempt.workflow_instance_id,
+        reference=execution.attempt.reference_task_name,
+        seq=execution.attempt.seq,
+        iteration=execution.attempt.iteration,
         task_id=execution.attempt.task_id,
+        retry_count=execution.attempt.retry_count,
         execution_id=execution.execution_id,
     ):
         try:
@@ -152,4 +158,5 @@ def _publication(execution: Execution, servers: Servers, target: WorkspaceInput)
         execution.execution_id,
         target,
         merge_timeout=budget.lakefs_merge_timeout_seconds if budget else None,
+        patience=servers.patience,
     )

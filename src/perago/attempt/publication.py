@@ -36,7 +36,7 @@ from perago.protocol.publication import (
 _log = structlog.get_logger("perago.attempt")
 
 # How long to look for a publish that got no answer; it may still be on its way inside lakeFS.
-_PATIENCE = (0.1, 0.2, 0.4, 0.8, 1.5)
+PATIENCE = (0.1, 0.2, 0.4, 0.8, 1.5)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Publication:
     execution_id: str
     target: WorkspaceInput
     merge_timeout: float | None = None
-    patience: Sequence[float] = field(default=_PATIENCE)
+    patience: Sequence[float] = field(default=PATIENCE)
 
     @property
     def staging_branch(self) -> str:
@@ -149,8 +149,8 @@ class Publication:
             )
         except LakeOutcomeUnknown as error:
             return self._found_published(staged, error)
-        except LakeError as error:
-            raise self._refused_merge(error) from error
+        except (LakeBadRequest, LakeConflict, LakeRefusedByHook) as error:
+            raise PublishFenceError(self._why_refused(error)) from error
         commit = self.lake.commit_of(repository, published)
         assert_published_onto(self.target.ref, commit)
         return commit.id
@@ -188,20 +188,20 @@ class Publication:
 
     def _unresolved(self, head: Commit, error: LakeError) -> PublishFenceError:
         return PublishFenceError(
-            f"{error}. The head of branch {self.target.branch} is {head.id} (parent {head.first_parent}), which is not"
-            f" this attempt's publication on {self.target.ref}; it may still land, and a retry then replaces it"
+            f"the head of branch {self.target.branch} is {head.id} (parent {head.first_parent}), which is not this"
+            f" attempt's publication on {self.target.ref}; it may still land, and a retry then replaces it: {error}"
         )
 
-    def _refused_merge(self, error: LakeError) -> Exception:
+    def _why_refused(self, error: LakeError) -> str:
         branch = self.target.branch
-        if isinstance(error, LakeBadRequest) and "uncommitted" in str(error).lower():
-            return PublishFenceError(
-                f"branch {branch} has uncommitted changes, so lakeFS refuses the merge: commit or reset them, since"
-                f" nobody but Perago should write to it ({error})"
-            )
-        if isinstance(error, LakeConflict | LakeRefusedByHook):
-            return PublishFenceError(f"branch {branch} moved while this attempt published, or a hook refused: {error}")
-        return error
+        if not isinstance(error, LakeBadRequest):
+            return f"branch {branch} moved while this attempt published, or a hook refused: {error}"
+        if "uncommitted" not in str(error).lower():
+            return f"lakeFS refuses the merge into branch {branch}: {error}"
+        return (
+            f"branch {branch} has uncommitted changes, so lakeFS refuses the merge: commit or reset them, since"
+            f" nobody but Perago should write to it ({error})"
+        )
 
     def _metadata(self, phase: Literal["try", "confirm"]) -> dict[str, str]:
         return commit_metadata(self.task_name, self.polled, self.execution_id, self.target.ref, phase)

@@ -2,11 +2,12 @@
 
 import json
 import logging
-import sys
+import traceback
 import uuid
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,18 +15,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import structlog
 import typer
 
-from perago.authoring.errors import PeragoError
+import perago
+from perago.authoring.errors import PeragoError, TaskExecutionError, TaskInputError
 from perago.authoring.module import load_module_task
 from perago.authoring.payload import build_output, parse_input
 from perago.authoring.task import TaskDefinition
 from perago.cli.extract import Module
 from perago.config import RuntimeConfig, load_runtime_config
 from perago.protocol.attempt import Attempt
+from perago.protocol.failures import classify
 
 if TYPE_CHECKING:
     from perago.attempt.lifecycle import Execution, Servers
     from perago.data.plan import Plan
-    from perago.data.workspace import Transferred
+    from perago.data.workspace import Progress, Transferred
+    from perago.devstack.progress import Reporter
 
 _SHOWN = 200
 
@@ -58,6 +62,23 @@ def run(
     """
     definition = load_module_task(module)
     given = _params(params)
+    try:
+        _run(definition, given, repository, branch, ref, publish, directory)
+    except TaskInputError:
+        raise
+    except (Exception, SystemExit) as error:  # a body may raise either
+        _explain(error)
+
+
+def _run(
+    definition: TaskDefinition,
+    given: Any,
+    repository: str | None,
+    branch: str,
+    ref: str | None,
+    publish: bool,
+    directory: Path | None,
+) -> None:
     if definition.workspace is None:
         if repository or directory:
             raise PeragoError(f"{definition.name} has no workspace: leave --repository and --dir out")
@@ -91,6 +112,7 @@ def _on_lakefs(
 ) -> None:
     from perago.attempt.lifecycle import Completed, Execution, run_attempt
 
+    _quiet_log()
     config = load_runtime_config()
     with _progress() as progress:
         servers = _servers(config, progress)
@@ -108,7 +130,7 @@ def _on_lakefs(
             return
         outcome = run_attempt(execution, servers, config.workspace_root, config.failure_reason_max_length)
     if not isinstance(outcome, Completed):
-        raise PeragoError(f"{outcome.failure.status}: {outcome.failure.reason}") from outcome.error
+        raise outcome.error
     _print(outcome.output)
 
 
@@ -130,13 +152,13 @@ def _show_changes(plan: "Plan") -> None:
     if plan.is_empty:
         typer.echo("nothing changed: nothing would be published", err=True)
         return
-    lines = [f"- {path}" for path in plan.deletes()] + [
-        f"+ {file.path} ({file.signature.size} bytes)" for file in plan.puts()
-    ]
-    for line in lines[:_SHOWN]:
+    deleted = (f"- {path}" for path in plan.deletes())
+    sent = (f"+ {file.path} ({file.signature.size} bytes)" for file in plan.puts())
+    for line in islice(chain(deleted, sent), _SHOWN):
         typer.echo(line, err=True)
-    if len(lines) > _SHOWN:
-        typer.echo(f"… and {len(lines) - _SHOWN} more", err=True)
+    unseen = plan.added + plan.changed + plan.deleted - _SHOWN
+    if unseen > 0:
+        typer.echo(f"… and {unseen} more", err=True)
     typer.echo(
         f"would publish {plan.added} new, {plan.changed} changed and {plan.deleted} deleted files"
         f" ({plan.bytes} bytes): add --publish to do it",
@@ -144,7 +166,7 @@ def _show_changes(plan: "Plan") -> None:
     )
 
 
-def _servers(config: RuntimeConfig, progress: "Any") -> "Servers":
+def _servers(config: RuntimeConfig, progress: "Progress") -> "Servers":
     from perago.attempt.lifecycle import Servers
     from perago.data.workspace import DirectoryFiles
     from perago.lake.control import LakeControl
@@ -166,25 +188,56 @@ def _local_attempt() -> Attempt:
     return Attempt(f"local-{run_id[:8]}", run_id, 0, "run", 1, 0, "IN_PROGRESS")
 
 
+class _Shown:
+    """Each phase of a transfer as a step of its own: a bar on a terminal, lines elsewhere."""
+
+    def __init__(self, reporter: "Reporter") -> None:
+        self._reporter = reporter
+        self._phase: str | None = None
+        self._step = ExitStack()
+
+    def __call__(self, done: "Transferred") -> None:
+        if done.phase != self._phase:
+            self.close()
+            self._phase = done.phase
+            self._advance = self._step.enter_context(self._reporter.step(done.phase, unit="objects"))
+        self._advance(done.objects)
+
+    def close(self) -> None:
+        self._step.close()
+
+
 @contextmanager
-def _progress() -> "Generator[Any]":
-    """A bar per phase on a terminal, plain lines elsewhere; the attempt's own log only when asked for."""
+def _progress() -> "Generator[_Shown]":
     from perago.devstack.progress import Reporter
 
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    reporter = Reporter()
-    totals: dict[str, tuple[int, int]] = {}
+    shown = _Shown(Reporter())
+    try:
+        yield shown
+    finally:
+        shown.close()
 
-    def seen(done: "Transferred") -> None:
-        objects, size = totals.get(done.phase, (0, 0))
-        totals[done.phase] = (objects + done.objects, size + done.bytes)
 
-    yield seen
-    for phase, (objects, size) in totals.items():
-        reporter.note(f"{phase}: {objects} objects, {size} bytes")
+def _quiet_log() -> None:
+    """An attempt's log is for workers; here its outcome is printed."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def _explain(error: BaseException) -> None:
+    """What Conductor would be told, after the traceback of the author's own code where it went wrong there."""
+    if isinstance(error, PeragoError) and not isinstance(error, TaskExecutionError):
+        raise error
+    frames = traceback.extract_tb(error.__traceback__)
+    last_of_ours = max((number for number, frame in enumerate(frames) if _is_ours(frame.filename)), default=-1)
+    own = frames[last_of_ours + 1 :]
+    if not isinstance(error, PeragoError) and own:
+        typer.echo("".join(["Traceback (most recent call last):\n", *traceback.format_list(own)]), err=True, nl=False)
+    failure = classify(error, max_length=4000)
+    raise PeragoError(f"{failure.status}: {failure.reason}") from error
+
+
+def _is_ours(filename: str) -> bool:
+    return Path(filename).is_relative_to(Path(perago.__file__).parent)
 
 
 def _params(text: str) -> Any:

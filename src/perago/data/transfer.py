@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from io import FileIO
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -44,29 +45,36 @@ class Download:
         return [self._one(path, wanted) for path, wanted in partition]
 
     def _one(self, path: str, wanted: RemoteObject) -> ManifestEntry:
-        target = self.workspace / path
+        target = f"{self.workspace}/{path}"
+        arriving = f"{self.incoming}/{next(_ARRIVALS)}"
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            arriving = self.incoming / str(next(_ARRIVALS))
-            with arriving.open("xb") as file:
+            with open(arriving, "xb", buffering=0) as file:
                 sink = _HashingFile(file)
                 received = self.store.fetch(self.repository, self.ref, wanted, sink)
             if received != wanted.size:
                 raise TaskExecutionError(
                     f"object {wanted.path!r} came with {received} bytes, but lakeFS lists {wanted.size}"
                 )
-            # A link refuses a name that is taken: two objects never become one file.
-            os.link(arriving, target)
-            arriving.unlink()
-            return ManifestEntry(path, sink.digest, Signature.of(target.stat(follow_symlinks=False)))
+            _appear(arriving, target)
+            return ManifestEntry(path, sink.digest, Signature.of(os.lstat(target)))
         except OSError as error:
             raise TaskExecutionError(
                 f"object {wanted.path!r} cannot be a file of the workspace: {error.strerror or error}"
             ) from error
 
 
+def _appear(arriving: str, target: str) -> None:
+    """Give a whole file its name. A link refuses one that is taken: two objects never become one file."""
+    try:
+        os.link(arriving, target)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.link(arriving, target)
+    os.unlink(arriving)
+
+
 class _HashingFile:
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: FileIO) -> None:
         self._file = file
         self._seen = sha256()
 
@@ -124,15 +132,22 @@ class Upload:
                 lambda file=file: _opened_as_seen(self.workspace, file),
                 file.signature.size,
             )
-            if Signature.of((self.workspace / file.path).stat(follow_symlinks=False)) != file.signature:
+            if not _is_as_seen(self.workspace, file):
                 raise _written_meanwhile(file)
         return len(partition), sum(file.signature.size for file in partition)
+
+
+def _is_as_seen(workspace: Path, file: LocalFile) -> bool:
+    try:
+        return Signature.of(os.lstat(f"{workspace}/{file.path}")) == file.signature
+    except OSError:
+        return False
 
 
 def _opened_as_seen(workspace: Path, file: LocalFile) -> BinaryIO:
     """Open a file and make sure that it is still the one the walk saw."""
     try:
-        opened = os.fdopen(os.open(workspace / file.path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0)
+        opened = os.fdopen(os.open(f"{workspace}/{file.path}", os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0)
     except OSError as error:
         raise _written_meanwhile(file) from error
     if Signature.of(os.fstat(opened.fileno())) != file.signature:

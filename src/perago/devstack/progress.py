@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 Advance = Callable[[int], None]
 _LINE_EVERY = 5.0
@@ -23,17 +23,29 @@ class Reporter:
     @contextmanager
     def step(self, title: str, total: int | None = None, unit: str = "") -> Generator[Advance]:
         """Show `title` until the block ends; the value given takes the amount done since the last call."""
-        shown = self._bar(title, total) if self._console.is_terminal else self._lines(title, total, unit)
-        with shown as advance:
+        shown = self._bar if self._console.is_terminal else self._lines
+        with shown(title, total, unit) as advance:
             yield advance
 
     @contextmanager
-    def _bar(self, title: str, total: int | None) -> Generator[Advance]:
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    def _bar(self, title: str, total: int | None, unit: str) -> Generator[Advance]:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[amount]}"),
+            TimeElapsedColumn(),
+        )
         with Progress(*columns, console=self._console) as progress:
-            task = progress.add_task(title, total=total)
-            yield lambda amount: progress.advance(task, amount)
-            progress.update(task, total=progress.tasks[0].completed or 1, completed=progress.tasks[0].completed or 1)
+            task = progress.add_task(title, total=total, amount="")
+            done = 0
+
+            def advance(amount: int) -> None:
+                nonlocal done
+                done += amount
+                progress.update(task, completed=done, amount=_amount(done, total, unit))
+
+            yield advance
+            progress.update(task, total=done or 1, completed=done or 1)
 
     @contextmanager
     def _lines(self, title: str, total: int | None, unit: str) -> Generator[Advance]:

@@ -163,13 +163,13 @@ def _asking(doing: str, *, changes: bool) -> Generator[None]:
         yield
     except ApiException as error:
         answer = cast("_Answer", error)
-        if answer.status is None or (changes and answer.status >= 500):
+        if answer.status is None:
             raise unanswered(doing, error, changes=changes) from error
-        raise answered(doing, answer.status, _message(answer)) from error
+        raise answered(doing, answer.status, _message(answer), changes=changes) from error
     except urllib3.exceptions.HTTPError as error:
-        reason = getattr(error, "reason", error)
-        sent = not isinstance(error, _NEVER_SENT) and not isinstance(reason, _NEVER_SENT)
-        raise unanswered(doing, error, changes=changes and sent) from error
+        wrapped = getattr(error, "reason", None)  # urllib3 wraps some of them, and repeats the whole address
+        cause = wrapped if isinstance(wrapped, BaseException) else error
+        raise unanswered(doing, cause, changes=changes and not isinstance(cause, _NEVER_SENT)) from error
 
 
 def _message(answer: _Answer) -> str:

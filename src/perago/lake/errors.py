@@ -63,8 +63,10 @@ _BY_STATUS: dict[int, type[LakeError]] = {
 }
 
 
-def answered(doing: str, status: int, told: str) -> LakeError:
-    """The error a status stands for."""
+def answered(doing: str, status: int, told: str, *, changes: bool = False) -> LakeError:
+    """The error a status stands for; a server's own failure says nothing about what a change became."""
+    if changes and status >= 500:
+        return LakeOutcomeUnknown(f"lakeFS answered {status} while {doing}: {told}: its outcome is unknown")
     kind = LakeBusy if status >= 500 else _BY_STATUS.get(status, LakeError)
     hint = "; check LAKECTL_CREDENTIALS_ACCESS_KEY_ID and its secret" if status == 401 else ""
     return kind(f"lakeFS answered {status} while {doing}: {told}{hint}")

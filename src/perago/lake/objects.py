@@ -1,11 +1,10 @@
 """Objects of a repository: listed, streamed down, streamed up, and deleted in bulk."""
 
 import base64
-import http.client
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import md5
 from typing import Any, BinaryIO, Protocol, cast
 from urllib.parse import quote
@@ -15,7 +14,7 @@ from pydantic import SecretStr
 from perago.lake.control import api_root
 from perago.lake.errors import LakeError, answered
 from perago.lake.retries import repeated
-from perago.lake.transport import CHUNK, Connections, Request
+from perago.lake.transport import CHUNK, Connections, Request, Response, split
 
 PAGE = 1000  # lakeFS's limit for a listing and for a bulk delete alike
 
@@ -40,7 +39,7 @@ class LakeObjects:
     """Bulk data of one lakeFS server. Every call is idempotent, so transient errors are tried again."""
 
     def __init__(self, endpoint_url: str, access_key_id: str, secret_access_key: SecretStr) -> None:
-        self._root = api_root(endpoint_url)
+        self._server, self._root = split(api_root(endpoint_url))
         key = f"{access_key_id}:{secret_access_key.get_secret_value()}"
         self._auth = {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}
         self._connections = Connections()
@@ -71,8 +70,12 @@ class LakeObjects:
 
     def fetch(self, repository: str, ref: str, wanted: RemoteObject, sink: Sink) -> int:
         """Stream an object into a sink and give the number of bytes; a cut connection begins it anew."""
-        url = wanted.url or f"{self._refs(repository, ref)}/objects?path={_q(wanted.path)}"
-        request = Request("GET", url, {} if wanted.url else self._auth, f"reading object {wanted.path!r}")
+        doing = f"reading object {wanted.path!r}"
+        if wanted.url:
+            request = Request("GET", *split(wanted.url), {}, doing)
+        else:
+            target = f"{self._refs(repository, ref)}/objects?path={_q(wanted.path)}"
+            request = Request("GET", self._server, target, self._auth, doing)
 
         def once() -> int:
             sink.restart()
@@ -92,11 +95,11 @@ class LakeObjects:
             if self.presigned:
                 self._store_presigned(repository, branch, path, file, size)
                 return
-            url = f"{self._branches(repository, branch)}/objects?path={_q(path)}"
+            target = f"{self._branches(repository, branch)}/objects?path={_q(path)}"
             headers = {**self._auth, "Content-Type": "application/octet-stream"}
             doing = f"writing object {path!r}"
-            request = Request("POST", url, headers, doing, lambda: _chunks(file, size, sent.update), size)
-            stored = json.loads(self._body(request))
+            body = partial(_chunks, file, size, sent.update)
+            stored = json.loads(self._body(Request("POST", self._server, target, headers, doing, body, size)))
         if stored["size_bytes"] != size or stored["checksum"] != sent.hexdigest():
             raise LakeError(f"lakeFS stored something else than was sent as object {path!r}")
 
@@ -106,7 +109,8 @@ class LakeObjects:
         doing = f"writing object {path!r}"
         staging = self._json("GET", f"{place}&presign=true", doing)
         sent = md5(usedforsecurity=False)
-        upload = Request("PUT", staging["presigned_url"], {}, doing, lambda: _chunks(file, size, sent.update), size)
+        body = partial(_chunks, file, size, sent.update)
+        upload = Request("PUT", *split(staging["presigned_url"]), {}, doing, body, size)
         with self._connections.send(upload) as response:
             self._raise_for_status(upload, response)
             response.read()
@@ -122,11 +126,11 @@ class LakeObjects:
         if failed:
             raise LakeError(f"lakeFS did not delete object {failed[0].get('path')!r}: {failed[0].get('message')}")
 
-    def _json(self, method: str, url: str, doing: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _json(self, method: str, target: str, doing: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
         content = json.dumps(payload).encode() if payload is not None else b""
         headers = {**self._auth, "Content-Type": "application/json"} if payload is not None else self._auth
-        body = (lambda: content) if payload is not None else None
-        request = Request(method, url, headers, doing, body, len(content))
+        body = (lambda: [content]) if payload is not None else None
+        request = Request(method, self._server, target, headers, doing, body, len(content))
         return repeated(lambda: json.loads(self._body(request) or b"{}"))
 
     def _body(self, request: Request) -> bytes:
@@ -134,7 +138,7 @@ class LakeObjects:
             self._raise_for_status(request, response)
             return response.read()
 
-    def _raise_for_status(self, request: Request, response: http.client.HTTPResponse) -> None:
+    def _raise_for_status(self, request: Request, response: Response) -> None:
         if response.status < 400:
             return
         told = response.read()
@@ -155,13 +159,11 @@ def _q(text: str) -> str:
     return quote(text, safe="")
 
 
-def _copy(response: http.client.HTTPResponse, sink: Sink) -> int:
+def _copy(response: Response, sink: Sink) -> int:
     copied = 0
-    while chunk := response.read(CHUNK):
+    for chunk in response.chunks():
         sink.write(chunk)
         copied += len(chunk)
-    if response.length:
-        raise http.client.IncompleteRead(b"", response.length)
     return copied
 
 
