@@ -1,5 +1,6 @@
 """An attempt's own directory: made once, marked, never reused, and collected when its owner is gone."""
 
+import errno
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from perago.protocol.names import branch_segment
 
 _OURS = re.compile(r".+-[0-9a-f]{32}")
 _SAME_START = 1.0
+_MARKER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,6 @@ class AttemptDirectory:
     def create(cls, root: Path, attempt: Attempt, execution_id: str, task_name: str) -> "AttemptDirectory":
         root.mkdir(parents=True, exist_ok=True)
         directory = cls(root.resolve() / f"{branch_segment(attempt.task_id)}-{execution_id}")
-        directory.path.mkdir(mode=0o700)
         marker = {
             "task": task_name,
             "attempt": asdict(attempt),
@@ -43,13 +44,29 @@ class AttemptDirectory:
             "process_started": psutil.Process().create_time(),
             "created": time.time(),
         }
-        (directory.path / MARKER_NAME).write_text(json.dumps(marker, indent=2))
-        directory.workspace.mkdir()
+        directory.path.mkdir(mode=0o700)
+        try:
+            (directory.path / MARKER_NAME).write_text(json.dumps(marker, indent=2))
+            directory.workspace.mkdir()
+        except BaseException:
+            directory.remove()
+            raise
         return directory
 
     def remove(self) -> None:
-        """Remove the directory, also what a body made unreadable."""
-        shutil.rmtree(self.path, onerror=_make_removable)
+        """Remove the directory, also what a body locked; one that is gone already is as wanted."""
+        try:
+            shutil.rmtree(self.path)
+        except FileNotFoundError:
+            if self.path.exists():
+                raise
+        except PermissionError:
+            _unlock(self.path)
+            shutil.rmtree(self.path)
+        except RecursionError as error:
+            raise OSError(
+                errno.ENAMETOOLONG, "directories are nested too deeply to be removed", str(self.path)
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -71,7 +88,7 @@ def leftovers(root: Path, ttl_seconds: float, now: float) -> Iterator[Leftover]:
             continue
         owner = _owner(entry)
         if owner is None:
-            if now - entry.lstat().st_mtime > ttl_seconds:
+            if _age(entry, now) > ttl_seconds:
                 yield Leftover(entry, "it has no readable marker and is old")
         elif not _lives(*owner):
             yield Leftover(entry, "its owner has ended")
@@ -90,14 +107,20 @@ def collect(root: Path, ttl_seconds: float, now: float, failed: Callable[[Path, 
 
 
 def _owner(directory: Path) -> tuple[int, float] | None:
-    marker = directory / MARKER_NAME
     try:
-        if marker.is_symlink():
-            return None
-        told: Any = json.loads(marker.read_bytes()[:65536])
+        # A body may have put anything in the marker's place: no link is followed, no pipe is waited for.
+        with open(os.open(directory / MARKER_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as marker:
+            told: Any = json.loads(marker.read(_MARKER_BYTES))
         return int(told["pid"]), float(told["process_started"])
-    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
+
+
+def _age(directory: Path, now: float) -> float:
+    try:
+        return now - directory.lstat().st_mtime
+    except FileNotFoundError:  # its owner has just removed it
+        return 0.0
 
 
 def _lives(pid: int, started: float) -> bool:
@@ -108,13 +131,11 @@ def _lives(pid: int, started: float) -> bool:
         return False
 
 
-def _make_removable(remove: Callable[[str], Any], path: str, _: Any) -> None:
-    """A directory without write permission keeps its entries: give it back and try once more."""
-    parent = Path(path).parent
-    for locked in (parent, Path(path)):
-        if locked.is_dir() and not locked.is_symlink():
-            locked.chmod(0o700)
-    if Path(path).is_dir() and not Path(path).is_symlink():
-        shutil.rmtree(path)
-    else:
-        remove(path)
+def _unlock(directory: Path) -> None:
+    """Give back the permissions without which a directory keeps its entries."""
+    locked = [directory]
+    while locked:
+        unlocked = locked.pop()
+        unlocked.chmod(0o700)
+        with os.scandir(unlocked) as entries:
+            locked.extend(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,10 +34,13 @@ class Manifest:
     bytes: int
 
     def entries(self) -> Iterator[ManifestEntry]:
-        """The entries in order; raises at the end if the file is not what was written."""
+        """The entries in order, once the file is found to be what was written; raises if it is not, or changes."""
         seen = sha256()
         try:
             with self.file.open("rb") as lines:
+                if file_digest(lines, "sha256").hexdigest() != self.digest:
+                    raise _altered(self.file)
+                lines.seek(0)
                 for line in lines:
                     seen.update(line)
                     path, digest, size, mtime_ns, ctime_ns, inode = json.loads(line)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from io import FileIO
 from itertools import count
@@ -12,6 +13,7 @@ from typing import BinaryIO, Protocol
 from perago.authoring.errors import TaskExecutionError
 from perago.data.manifest import ManifestEntry
 from perago.data.tree import LocalFile, Signature
+from perago.lake.errors import LakeError
 from perago.lake.objects import RemoteObject, Sink
 from perago.protocol.paths import object_path
 
@@ -86,7 +88,9 @@ class _HashingFile:
 
     def write(self, chunk: bytes) -> None:
         self._seen.update(chunk)
-        self._file.write(chunk)
+        left = memoryview(chunk)
+        while left:  # a disk about to be full takes a part, and says so only at the next write
+            left = left[self._file.write(left) :]
 
     @property
     def digest(self) -> str:
@@ -125,13 +129,13 @@ class Upload:
     def __call__(self, partition: Sequence[LocalFile]) -> tuple[int, int]:
         for file in partition:
             path = object_path(self.prefix, file.path)
-            self.store.store(
-                self.repository,
-                self.branch,
-                path,
-                lambda file=file: _opened_as_seen(self.workspace, file),
-                file.signature.size,
-            )
+            content = partial(_opened_as_seen, self.workspace, file)
+            try:
+                self.store.store(self.repository, self.branch, path, content, file.signature.size)
+            except LakeError as error:
+                if not _is_as_seen(self.workspace, file):
+                    raise _written_meanwhile(file) from error
+                raise
             if not _is_as_seen(self.workspace, file):
                 raise _written_meanwhile(file)
         return len(partition), sum(file.signature.size for file in partition)
@@ -147,7 +151,11 @@ def _is_as_seen(workspace: Path, file: LocalFile) -> bool:
 def _opened_as_seen(workspace: Path, file: LocalFile) -> BinaryIO:
     """Open a file and make sure that it is still the one the walk saw."""
     try:
-        opened = os.fdopen(os.open(f"{workspace}/{file.path}", os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0)
+        # Without waiting: what was a file may have become a pipe.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        opened = os.fdopen(os.open(f"{workspace}/{file.path}", flags), "rb", buffering=0)
+    except PermissionError as error:
+        raise TaskExecutionError(f"file {file.path!r} cannot be read, so it cannot be published: {error}") from error
     except OSError as error:
         raise _written_meanwhile(file) from error
     if Signature.of(os.fstat(opened.fileno())) != file.signature:
