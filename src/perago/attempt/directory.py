@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -107,10 +108,12 @@ def collect(root: Path, ttl_seconds: float, now: float, failed: Callable[[Path, 
 
 
 def _owner(directory: Path) -> tuple[int, float] | None:
+    marker = directory / MARKER_NAME
     try:
-        # A body may have put anything in the marker's place: no link is followed, no pipe is waited for.
-        with open(os.open(directory / MARKER_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as marker:
-            told: Any = json.loads(marker.read(_MARKER_BYTES))
+        if not stat.S_ISREG(marker.lstat().st_mode):  # a body may have put a link or a pipe in its place
+            return None
+        with marker.open("rb") as file:
+            told: Any = json.loads(file.read(_MARKER_BYTES))
         return int(told["pid"]), float(told["process_started"])
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None

@@ -10,6 +10,7 @@ import structlog
 from pydantic import BaseModel
 
 from perago.attempt.directory import AttemptDirectory
+from perago.attempt.phases import Watch
 from perago.attempt.ports import Conductor, Lake, WorkspaceFiles
 from perago.attempt.publication import PATIENCE, Publication
 from perago.authoring.errors import TaskExecutionError, TaskInputError
@@ -31,6 +32,8 @@ class Servers:
     files: WorkspaceFiles
     #: The pauses between looks for a publish that got no answer.
     patience: Sequence[float] = PATIENCE
+    #: Told each phase as the attempt enters it.
+    watch: Watch = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def _output(execution: Execution, servers: Servers, root: Path) -> dict[str, Any
         worked = cleanups.enter_context(worked_directory(execution, given, servers, root))
         ref = _published(execution, servers, worked, cleanups)
         output = WorkspaceOutput.model_validate({**given.workspace.model_dump(), "ref": ref})
+        servers.watch("cleanup")
         return build_output(definition, output, worked.result)  # 8
 
 
@@ -105,11 +109,15 @@ def worked_directory(execution: Execution, given: TaskInput, servers: Servers, r
         raise TaskExecutionError(f"{definition.name} does not work on a directory")
     directory = AttemptDirectory.create(root, execution.attempt, execution.execution_id, definition.name)  # 2
     try:
+        servers.watch("download")
         _require_commit(servers.lake, target)
         manifest = servers.files.download(target, spec.prefix, directory.workspace, directory.path)  # 3
         _log.info("downloaded", objects=manifest.objects, bytes=manifest.bytes)
+        servers.watch("pre")
         check_guardrails(directory.workspace, spec.pre, "pre")  # 4
+        servers.watch("body")
         result = definition.function(directory.workspace, given.params)  # 5
+        servers.watch("post")
         build_output(definition, None, result)  # 6: a result that cannot be sent must not be published
         check_guardrails(directory.workspace, spec.post, "post")
         yield Worked(target, spec, result, manifest, directory.workspace)
@@ -131,19 +139,27 @@ def _published(execution: Execution, servers: Servers, worked: Worked, cleanups:
     """Step 7: the read-only, no-op or publication path; gives the ref for the output."""
     if worked.spec.read_only:
         return worked.target.ref
+    servers.watch("compare")
     plan = servers.files.plan(worked.manifest, worked.workspace)
     cleanups.callback(plan.close)
     publication = _publication(execution, servers, worked.target)
+    if plan.is_empty:
+        servers.watch("unchanged")
     publication.fence()
     if plan.is_empty:
         return publication.finish_unchanged()
     _log.info("changes", added=plan.added, changed=plan.changed, deleted=plan.deleted, bytes=plan.bytes)
+    servers.watch("try")
     branch = cleanups.enter_context(publication.staging())  # its exit is 9
     servers.files.apply(plan, worked.target.repository, branch, worked.spec.prefix, worked.workspace)
+    servers.watch("uploaded")
     staged = publication.commit()
+    servers.watch("staged")
     _log.info("staged", repository=staged.repository, branch=staged.branch, commit=staged.commit)
     publication.fence()
+    servers.watch("confirm")
     ref = publication.confirm(staged)
+    servers.watch("published")
     _log.info("published", ref=ref)
     return ref
 

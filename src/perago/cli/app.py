@@ -7,7 +7,7 @@ import typer
 
 from perago import __version__
 from perago.authoring.errors import PeragoError
-from perago.cli import check, demo, dev, extract, fence, new, register, run
+from perago.cli import check, demo, dev, extract, fence, new, register, run, start
 from perago.cli.printing import print_error
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("check")(check.check)
 app.command("extract")(extract.extract)
 app.command("run")(run.run)
 app.command("register")(register.register)
+app.command("start")(start.start)
 app.command("fence")(fence.fence)
 app.command("demo")(demo.demo)
 app.add_typer(dev.app, name="dev")

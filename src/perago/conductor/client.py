@@ -3,12 +3,14 @@
 from collections.abc import Generator
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import httpx
 from pydantic import SecretStr
 
 from perago.conductor.errors import ConductorError, error_of
+from perago.conductor.tasks import PolledTask, TaskResult, attempt_of, lease_body, polled_task, result_body
+from perago.protocol.attempt import Attempt
 
 _TIMEOUT = httpx.Timeout(20, connect=5)
 
@@ -44,6 +46,24 @@ class ConductorClient:
     async def put_taskdef(self, taskdef: dict[str, Any]) -> None:
         """Create the TaskDef or replace the one of the same name: Conductor's POST does both."""
         await self._call("POST", "/metadata/taskdefs", json=[taskdef])
+
+    async def poll(self, task_name: str, worker_id: str, count: int, wait_seconds: float = 0) -> list[PolledTask]:
+        """Take up to `count` tasks. Conductor waits for a *full* batch, so wait only for one."""
+        query = {"workerid": worker_id, "count": count, "timeout": round(wait_seconds * 1000)}
+        limit = httpx.Timeout(_TIMEOUT.read or 20, connect=_TIMEOUT.connect, read=wait_seconds + 15)
+        answer = await self._call("GET", f"/tasks/poll/batch/{task_name}", params=query, timeout=limit)
+        found = cast("list[dict[str, Any]]", answer.json() or [])
+        return [polled_task(task) for task in found]
+
+    async def current(self, task_id: str) -> Attempt:
+        """A task as Conductor has it now: the only truth, since updates of ended tasks are answered 200 too."""
+        return attempt_of((await self._call("GET", f"/tasks/{task_id}")).json())
+
+    async def extend_lease(self, attempt: Attempt, worker_id: str) -> None:
+        await self._call("POST", "/tasks", json=lease_body(attempt, worker_id))
+
+    async def report(self, attempt: Attempt, worker_id: str, result: TaskResult) -> None:
+        await self._call("POST", "/tasks", json=result_body(attempt, worker_id, result))
 
     async def _call(self, method: str, path: str, **content: Any) -> httpx.Response:
         try:

@@ -51,7 +51,7 @@ class Download:
         arriving = f"{self.incoming}/{next(_ARRIVALS)}"
         try:
             with open(arriving, "xb", buffering=0) as file:
-                sink = _HashingFile(file)
+                sink = _HashingFile(file, wanted.path)
                 received = self.store.fetch(self.repository, self.ref, wanted, sink)
             if received != wanted.size:
                 raise TaskExecutionError(
@@ -60,9 +60,11 @@ class Download:
             _appear(arriving, target)
             return ManifestEntry(path, sink.digest, Signature.of(os.lstat(target)))
         except OSError as error:
-            raise TaskExecutionError(
-                f"object {wanted.path!r} cannot be a file of the workspace: {error.strerror or error}"
-            ) from error
+            raise _unholdable(wanted.path, error) from error
+
+
+def _unholdable(path: str, error: OSError) -> TaskExecutionError:
+    return TaskExecutionError(f"object {path!r} cannot be a file of the workspace: {error.strerror or error}")
 
 
 def _appear(arriving: str, target: str) -> None:
@@ -76,8 +78,9 @@ def _appear(arriving: str, target: str) -> None:
 
 
 class _HashingFile:
-    def __init__(self, file: FileIO) -> None:
+    def __init__(self, file: FileIO, path: str) -> None:
         self._file = file
+        self._path = path
         self._seen = sha256()
 
     def restart(self) -> None:
@@ -89,8 +92,11 @@ class _HashingFile:
     def write(self, chunk: bytes) -> None:
         self._seen.update(chunk)
         left = memoryview(chunk)
-        while left:  # a disk about to be full takes a part, and says so only at the next write
-            left = left[self._file.write(left) :]
+        try:
+            while left:  # a disk about to be full takes a part, and says so only at the next write
+                left = left[self._file.write(left) :]
+        except OSError as error:  # told here, or it would pass for an error of the connection
+            raise _unholdable(self._path, error) from error
 
     @property
     def digest(self) -> str:
@@ -152,16 +158,15 @@ def _opened_as_seen(workspace: Path, file: LocalFile) -> BinaryIO:
     """Open a file and make sure that it is still the one the walk saw."""
     try:
         # Without waiting: what was a file may have become a pipe.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        opened = os.fdopen(os.open(f"{workspace}/{file.path}", flags), "rb", buffering=0)
+        opened = os.open(f"{workspace}/{file.path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except PermissionError as error:
         raise TaskExecutionError(f"file {file.path!r} cannot be read, so it cannot be published: {error}") from error
     except OSError as error:
         raise _written_meanwhile(file) from error
-    if Signature.of(os.fstat(opened.fileno())) != file.signature:
-        opened.close()
+    if Signature.of(os.fstat(opened)) != file.signature:
+        os.close(opened)
         raise _written_meanwhile(file)
-    return opened
+    return os.fdopen(opened, "rb", buffering=0)
 
 
 def _written_meanwhile(file: LocalFile) -> TaskExecutionError:

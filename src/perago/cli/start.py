@@ -1,0 +1,62 @@
+"""`perago start`: a worker for one task."""
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from perago.authoring.module import load_module_task
+from perago.authoring.task import TaskDefinition
+from perago.cli.extract import Module
+from perago.cli.printing import author_warnings
+from perago.cli.register import ServerUrl
+from perago.config import RuntimeConfig, load_runtime_config
+
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="How many attempts may run at once.")]
+Mode = Annotated[
+    str | None, typer.Option("--execution-mode", help="`process`, or `thread` for light bodies; PERAGO_EXECUTION_MODE.")
+]
+AllowDrift = Annotated[bool, typer.Option("--allow-drift", help="Work although the registered TaskDef differs.")]
+
+
+def start(
+    module: Module,
+    jobs: Jobs = 1,
+    execution_mode: Mode = None,
+    conductor_url: ServerUrl = None,
+    allow_drift: AllowDrift = False,
+) -> None:
+    """Run a worker: take the task's attempts from Conductor and publish what they change.
+
+    Ctrl-C or SIGTERM finishes what runs and exits 0; a second one stops now (130). Exit 1: the worker cannot work.
+    Exit 3: attempts were killed because PERAGO_SHUTDOWN_FORCE_KILL_AFTER ran out.
+
+    Example: `perago start tasks.build -j 4`
+    """
+    with author_warnings():
+        definition = load_module_task(module)
+    config = load_runtime_config(conductor_server_url=conductor_url, execution_mode=execution_mode)
+    sys.exit(asyncio.run(_work(module, definition, config, jobs, allow_drift)))
+
+
+async def _work(module: str, definition: TaskDefinition, config: RuntimeConfig, jobs: int, allow_drift: bool) -> int:
+    from perago.conductor.client import ConductorClient
+    from perago.worker.lock import only_supervisor
+    from perago.worker.logs import configure_logs, log_folder
+    from perago.worker.start import check_lakefs, check_taskdef, new_worker_id
+    from perago.worker.supervisor import Supervisor, collect_leftovers
+
+    worker_id = new_worker_id(config)
+    url, key, secret = config.require_conductor(), config.conductor_auth_key, config.conductor_auth_secret
+    async with ConductorClient(url, key, secret) as conductor:
+        check_lakefs(config, definition)
+        drift = await check_taskdef(conductor, definition, module, allow=allow_drift)
+        if drift:
+            typer.echo(f"warning: {drift}", err=True)
+        with only_supervisor(config.workspace_root):
+            logs = log_folder(config.log_root, module, worker_id)
+            configure_logs(logs, "supervisor", config.log_file_max_size, config.log_retention, echo=True)
+            collect_leftovers(config)
+            typer.echo(f"{definition.name}: worker {worker_id}, {jobs} at once; logs in {logs}", err=True)
+            return await Supervisor(module, definition, config, conductor, worker_id, logs, jobs).run()

@@ -1,0 +1,58 @@
+"""What supervisor and executors say to each other over their pipe."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from perago.conductor.tasks import TaskResult
+from perago.protocol.attempt import Attempt
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Run this attempt under this execution id."""
+
+    execution_id: str
+    attempt: Attempt
+    payload: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FenceAnswer:
+    """The task as Conductor has it now, or why it could not be asked."""
+
+    question: str
+    fresh: Attempt | None
+    trouble: str | None = None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The task's module is imported; attempts may come."""
+
+
+@dataclass(frozen=True)
+class NotReady:
+    """The executor cannot work, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class FenceQuestion:
+    """Is this still the running attempt? `question` is unique, so a late answer is never taken for another's.
+
+    After a `last` one the executor publishes, and must not be stopped any more.
+    """
+
+    question: str
+    execution_id: str
+    last: bool
+
+
+@dataclass(frozen=True)
+class Finished:
+    execution_id: str
+    result: TaskResult
+
+
+FromExecutor = Ready | NotReady | FenceQuestion | Finished

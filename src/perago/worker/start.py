@@ -1,0 +1,50 @@
+"""Before the first poll: everything that would fail later fails now, in one sentence."""
+
+import os
+import socket
+import uuid
+
+from perago.authoring.errors import PeragoError, RuntimeConfigError
+from perago.authoring.task import TaskDefinition
+from perago.authoring.taskdef import build_taskdef
+from perago.conductor.client import ConductorClient
+from perago.conductor.taskdefs import taskdef_differences
+from perago.config import RuntimeConfig
+
+
+class TaskDefDriftError(PeragoError):
+    """The registered TaskDef is not the one the code declares."""
+
+
+def new_worker_id(config: RuntimeConfig) -> str:
+    """Unlike any other worker's, also after a restart on the same host: Conductor tells polls apart by it."""
+    return f"{config.worker_id_prefix}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+
+
+async def check_taskdef(
+    conductor: ConductorClient, definition: TaskDefinition, module: str, *, allow: bool
+) -> str | None:
+    """The TaskDef must be registered and equal to the code's; with `allow` a drift is only told."""
+    registered = await conductor.get_taskdef(definition.name)
+    if registered is None:
+        raise TaskDefDriftError(f"{definition.name} is not registered on Conductor: run `perago register {module}`")
+    differences = taskdef_differences(registered, build_taskdef(definition))
+    if not differences:
+        return None
+    named = "; ".join(f"{entry.path} is {entry.registered!r}, declared {entry.wanted!r}" for entry in differences[:5])
+    more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
+    told = f"{definition.name} is registered otherwise than it is declared ({named}{more})"
+    if allow:
+        return told
+    raise TaskDefDriftError(f"{told}: run `perago register {module}`, or go on with --allow-drift")
+
+
+def check_lakefs(config: RuntimeConfig, definition: TaskDefinition) -> None:
+    """LakeFS must be configured, reachable and know the credentials."""
+    if definition.workspace is None:
+        return
+    if definition.workspace_kind != "path":
+        raise RuntimeConfigError(f"{definition.name} works on a SparkWorkspace, which this version cannot run yet")
+    from perago.lake.objects import LakeObjects
+
+    _ = LakeObjects(*config.require_lakefs()).presigned

@@ -1,0 +1,400 @@
+"""The supervisor: one asyncio process that owns Conductor, the leases and the executors. No user code runs in it."""
+
+import asyncio
+import contextlib
+import signal
+import time
+import uuid
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from perago.attempt.directory import AttemptDirectory, collect
+from perago.authoring.errors import StaleAttemptError
+from perago.authoring.task import TaskDefinition
+from perago.conductor.client import ConductorClient
+from perago.conductor.errors import ConductorError
+from perago.conductor.tasks import PolledTask, TaskResult
+from perago.config import RuntimeConfig
+from perago.protocol.attempt import assert_current_attempt_snapshot
+from perago.protocol.names import branch_segment
+from perago.worker.executor import ExecutorSettings
+from perago.worker.messages import Assignment, FenceAnswer, FenceQuestion, Finished, FromExecutor, NotReady, Ready
+from perago.worker.slot import Executor, ThreadExecutor
+
+_log = structlog.get_logger("perago.supervisor")
+
+LONG_POLL_SECONDS = 5.0
+_REPORT_SECONDS = 60.0
+_LONGEST_BACKOFF = 30.0
+_LAST_WORDS_SECONDS = 5.0
+
+
+@dataclass
+class Running:
+    """An attempt an executor works on."""
+
+    task: PolledTask
+    execution_id: str
+    publishes: bool = False
+    heartbeat: "asyncio.Task[None] | None" = None
+    stopped_because: str | None = None
+
+
+@dataclass
+class Slot:
+    number: int
+    generation: int = 0
+    executor: Executor | None = None
+    is_ready: bool = False
+    running: Running | None = None
+    backoff: float = 1.0
+    restarts: int = 0
+
+
+@dataclass
+class Vitals:
+    """What a health check wants to know."""
+
+    started: float = field(default_factory=time.monotonic)
+    last_beat: float = field(default_factory=time.monotonic)
+    last_poll: float | None = None
+    completed: int = 0
+    failed: int = 0
+
+
+class Supervisor:
+    """Polls, assigns, keeps leases alive, answers fences, reports results, replaces dead executors, drains."""
+
+    def __init__(
+        self,
+        module: str,
+        definition: TaskDefinition,
+        config: RuntimeConfig,
+        conductor: ConductorClient,
+        worker_id: str,
+        logs: Path,
+        jobs: int,
+    ) -> None:
+        self._module = module
+        self._definition = definition
+        self._config = config
+        self._conductor = conductor
+        self._worker_id = worker_id
+        self._logs = logs
+        self._slots = [Slot(number) for number in range(jobs)]
+        self._changed = asyncio.Event()
+        self._draining = asyncio.Event()
+        self._abandon = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
+        self.vitals = Vitals()
+        self.broken: str | None = None
+
+    async def run(self) -> int:
+        """Work until told to stop.
+
+        0: drained. 1: cannot work. 3: attempts were killed when the time to drain ran out. 130: a second signal.
+        """
+        self._listen_for_signals()
+        for slot in self._slots:
+            self._start(slot)
+        polling = asyncio.create_task(self._poll_forever())
+        collecting = asyncio.create_task(self._collect_forever())
+        beating = asyncio.create_task(self._beat())
+        try:
+            killed = await self._drained(polling)
+        finally:
+            for task in (polling, collecting, beating):
+                task.cancel()
+            for slot in self._slots:
+                if slot.executor is not None:
+                    slot.executor.kill()
+        if self.broken:
+            return 1
+        if self._abandon.is_set():
+            return 130
+        return 3 if killed else 0
+
+    async def _drained(self, polling: "asyncio.Task[None]") -> bool:
+        """Wait until everything is finished, or kill what is not; tells whether it had to."""
+        await self._draining.wait()
+        _log.info("draining", running=sum(slot.running is not None for slot in self._slots))
+        abandon = asyncio.create_task(self._abandon.wait())
+        finished = asyncio.create_task(self._all_finished(polling))
+        limit = self._config.shutdown_force_kill_after
+        await asyncio.wait(
+            {abandon, finished},
+            timeout=limit.total_seconds() if limit else None,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        unfinished = [slot for slot in self._slots if slot.running is not None]
+        for slot in unfinished:
+            _log.warning("attempt killed at shutdown", slot=slot.number)
+            if slot.executor is not None:
+                slot.executor.kill()
+        # Their deaths are still told to Conductor, so that it need not wait for the leases to run out.
+        await asyncio.wait({finished}, timeout=_LAST_WORDS_SECONDS if unfinished else None)
+        abandon.cancel()
+        finished.cancel()
+        return bool(unfinished)
+
+    async def _all_finished(self, polling: "asyncio.Task[None]") -> None:
+        """A long poll under way is waited for: what it brings was handed to us and nobody else would run it."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await polling
+        while any(slot.running is not None for slot in self._slots) or self._background:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _listen_for_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def asked() -> None:
+            if self._draining.is_set():
+                self._abandon.set()
+            self._draining.set()
+            self._changed.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked)
+
+    # Polling
+
+    async def _poll_forever(self) -> None:
+        trouble = 0
+        while not self._draining.is_set():
+            free = [slot for slot in self._slots if slot.is_ready and slot.running is None]
+            if not free:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            try:
+                tasks = await asyncio.wait_for(self._take(len(free)), LONG_POLL_SECONDS + 20)
+                trouble = 0
+            except (ConductorError, TimeoutError) as error:
+                trouble += 1
+                _log.warning("poll failed", error=str(error), times=trouble)
+                await asyncio.sleep(min(0.2 * 2**trouble, 5.0))
+                continue
+            self.vitals.last_poll = time.monotonic()
+            for slot, task in zip(free, tasks, strict=False):
+                self._assign(slot, task)
+
+    async def _take(self, count: int) -> list[PolledTask]:
+        """Take what is there; else wait for one, then take what came with it."""
+        name, worker = self._definition.name, self._worker_id
+        found = await self._conductor.poll(name, worker, count)
+        if not found:
+            found = await self._conductor.poll(name, worker, 1, LONG_POLL_SECONDS)
+            if found and count > 1:
+                found += await self._conductor.poll(name, worker, count - 1)
+        return found
+
+    def _assign(self, slot: Slot, task: PolledTask) -> None:
+        execution_id = uuid.uuid4().hex
+        running = Running(task, execution_id)
+        slot.running = running
+        running.heartbeat = asyncio.create_task(self._keep_lease(slot, running))
+        _log.info("assigned", slot=slot.number, execution_id=execution_id, **_ids(task))
+        if slot.executor is not None:
+            self._spawn(slot.executor.send(Assignment(execution_id, task.attempt, task.payload)))
+
+    # Leases
+
+    async def _keep_lease(self, slot: Slot, running: Running) -> None:
+        """Extend the lease until the result is told, and look whether Conductor still wants it."""
+        budget = self._definition.controls.publish_budget
+        period = budget.heartbeat_interval_seconds if budget else max(0.5, min(30.0, running.task.lease_seconds / 4))
+        while True:
+            await asyncio.sleep(period)
+            if slot.executor is not None and slot.executor.is_stopped():
+                _log.warning("lease not extended: the executor is stopped", slot=slot.number, **_ids(running.task))
+                continue
+            try:
+                await self._conductor.extend_lease(running.task.attempt, self._worker_id)
+                fresh = await self._conductor.current(running.task.attempt.task_id)
+                assert_current_attempt_snapshot(running.task.attempt, fresh)
+            except StaleAttemptError as error:
+                self._stop_stale(slot, running, str(error))
+            except ConductorError as error:
+                _log.warning("lease not extended", error=str(error), **_ids(running.task))
+
+    def _stop_stale(self, slot: Slot, running: Running, why: str) -> None:
+        """Conductor has ended the attempt. Past its last fence it is publishing, and is left to end by itself."""
+        if running.stopped_because or running.publishes or slot.running is not running:
+            return
+        running.stopped_because = why
+        _log.warning("attempt stopped: Conductor has ended it", why=why, **_ids(running.task))
+        if slot.executor is not None:
+            slot.executor.kill()
+
+    # Executors
+
+    def _start(self, slot: Slot) -> None:
+        slot.generation += 1
+        settings = ExecutorSettings(self._module, self._config, slot.number, self._logs)
+        kind = ThreadExecutor if self._config.execution_mode == "thread" else Executor
+        slot.executor = kind(settings, slot.generation, self._heard, self._gone)
+        slot.executor.start()
+
+    def _heard(self, executor: Executor, said: FromExecutor) -> None:
+        slot = self._slots[executor.slot]
+        if executor.generation != slot.generation:
+            return
+        match said:
+            case Ready():
+                slot.is_ready = True
+                _log.info("executor ready", slot=slot.number, pid=executor.pid)
+            case NotReady(reason):
+                self._give_up(f"the task's module cannot be used: {reason}")
+            case FenceQuestion():
+                self._spawn(self._answer(slot, executor, said))
+            case Finished():
+                self._finished(slot, said)
+        self._changed.set()
+
+    async def _answer(self, slot: Slot, executor: Executor, asked: FenceQuestion) -> None:
+        running = slot.running
+        if running is None or running.execution_id != asked.execution_id:
+            await executor.send(FenceAnswer(asked.question, None, "this execution is not the slot's"))
+            return
+        try:
+            fresh = await asyncio.wait_for(self._conductor.current(running.task.attempt.task_id), 20)
+        except (ConductorError, TimeoutError) as error:
+            await executor.send(FenceAnswer(asked.question, None, str(error)))
+            return
+        running.publishes = running.publishes or asked.last
+        await executor.send(FenceAnswer(asked.question, fresh))
+
+    def _finished(self, slot: Slot, said: Finished) -> None:
+        running = slot.running
+        if running is None or running.execution_id != said.execution_id:
+            return
+        slot.backoff = 1.0
+        self._spawn(self._report_and_free(slot, running, said.result))
+
+    def _gone(self, executor: Executor) -> None:
+        """An executor's death is told at once, its directory collected at once, and its slot filled again."""
+        slot = self._slots[executor.slot]
+        if executor.generation != slot.generation:
+            return
+        how = executor.how_it_ended()
+        running, slot.is_ready, slot.executor = slot.running, False, None
+        slot.generation += 1
+        _log.warning("executor ended", slot=slot.number, how=how, restart_in=slot.backoff)
+        if running is not None:
+            self._collect(running)
+            why = running.stopped_because or f"executor crash: {how} (slot {slot.number})"
+            self._spawn(self._report_and_free(slot, running, TaskResult("FAILED", {}, why)))
+        if not self._draining.is_set():
+            self._spawn(self._restart(slot))
+        self._changed.set()
+
+    async def _restart(self, slot: Slot) -> None:
+        pause, slot.backoff = slot.backoff, min(slot.backoff * 2, _LONGEST_BACKOFF)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._draining.wait(), pause)
+            return
+        slot.restarts += 1
+        self._start(slot)
+
+    # Results
+
+    async def _report_and_free(self, slot: Slot, running: Running, result: TaskResult) -> None:
+        try:
+            await self._report(running, result)
+        finally:
+            if running.heartbeat is not None:
+                running.heartbeat.cancel()
+            if slot.running is running:
+                slot.running = None
+            self._changed.set()
+
+    async def _report(self, running: Running, result: TaskResult) -> None:
+        """Tell Conductor, within the time the budget gives, and read back whether it listened."""
+        budget = self._definition.controls.publish_budget
+        limit = budget.conductor_completion_timeout_seconds if budget else _REPORT_SECONDS
+        deadline = time.monotonic() + limit
+        pause = 0.1
+        ids = _ids(running.task)
+        while True:
+            try:
+                await self._conductor.report(running.task.attempt, self._worker_id, result)
+                fresh = await self._conductor.current(running.task.attempt.task_id)
+                break
+            except ConductorError as error:
+                if not error.retryable or time.monotonic() + pause > deadline:
+                    _log.error(
+                        "result lost: Conductor could not be told", error=str(error), status=result.status, **ids
+                    )
+                    return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 3.0)
+        if fresh.status != result.status:
+            _log.error("completion not accepted", told=result.status, conductor_has=fresh.status, **ids)
+            return
+        _log.info("attempt ended", status=result.status, reason=result.reason, **ids)
+        if result.status == "COMPLETED":
+            self.vitals.completed += 1
+        else:
+            self.vitals.failed += 1
+
+    # Leftovers and life signs
+
+    def _collect(self, running: Running) -> None:
+        name = f"{branch_segment(running.task.attempt.task_id)}-{running.execution_id}"
+        directory = AttemptDirectory(self._config.workspace_root.resolve() / name)
+        if directory.path.is_dir():
+            try:
+                directory.remove()
+            except OSError as error:
+                _log.warning("failed to clean attempt workspace", directory=str(directory.path), error=str(error))
+
+    async def _collect_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.workspace_gc_interval.total_seconds())
+            await asyncio.to_thread(collect_leftovers, self._config)
+
+    async def _beat(self) -> None:
+        while True:
+            self.vitals.last_beat = time.monotonic()
+            await asyncio.sleep(1)
+
+    def _give_up(self, why: str) -> None:
+        self.broken = why
+        _log.error("worker cannot go on", why=why)
+        self._draining.set()
+        self._abandon.set()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+
+        def done(ended: "asyncio.Task[None]") -> None:
+            self._background.discard(ended)
+            self._changed.set()
+
+        task.add_done_callback(done)
+
+
+def collect_leftovers(config: RuntimeConfig) -> None:
+    """Remove the directories of attempts whose owner is gone."""
+
+    def failed(path: Path, error: OSError) -> None:
+        _log.warning("failed to collect a leftover", directory=str(path), error=str(error))
+
+    ttl = config.workspace_gc_ttl.total_seconds()
+    for leftover in collect(config.workspace_root, ttl, time.time(), failed):
+        _log.info("leftover collected", directory=str(leftover.path), why=leftover.why)
+
+
+def _ids(task: PolledTask) -> dict[str, object]:
+    attempt = task.attempt
+    return {
+        "workflow": attempt.workflow_instance_id,
+        "task_id": attempt.task_id,
+        "retry_count": attempt.retry_count,
+        "reference": attempt.reference_task_name,
+    }
