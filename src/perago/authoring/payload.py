@@ -15,6 +15,9 @@ from perago.authoring.workspace import WorkspaceInput, WorkspaceOutput
 
 Model = TypeVar("Model", bound=BaseModel)
 
+# Conductor moves larger outputs elsewhere, and turns those over 10 MB into a terminal failure while answering 200.
+_OUTPUT_BYTES = 3_000_000
+
 # Beyond this a double no longer tells neighbouring integers apart.
 _EXACT = 2**53
 
@@ -57,9 +60,14 @@ def build_output(definition: TaskDefinition, workspace: WorkspaceOutput | None, 
     try:
         # By the annotated model, as its schema is: what a subclass adds stays with the body.
         dumped = TypeAdapter(definition.result_model).dump_python(result, mode="json", by_alias=True, warnings="error")
-        json.dumps(dumped, allow_nan=False)  # Conductor refuses NaN and infinities for good
+        size = len(json.dumps(dumped, allow_nan=False))  # Conductor refuses NaN and infinities for good
     except Exception as error:
         raise TaskExecutionError(f"{definition.name} returned a result that is not JSON: {error}") from error
+    if size > _OUTPUT_BYTES:
+        raise TaskExecutionError(
+            f"{definition.name} returned a result of {size:,} bytes, more than Conductor keeps in a task"
+            f" ({_OUTPUT_BYTES:,}): write it to the workspace and return where it is"
+        )
     output: dict[str, Any] = {} if workspace is None else {"workspace": workspace.model_dump(mode="json")}
     return {**output, "result": dumped}
 

@@ -7,7 +7,7 @@ import typer
 
 from perago import __version__
 from perago.authoring.errors import PeragoError
-from perago.cli import check, demo, dev, extract, fence, new, register, run, start
+from perago.cli import check, demo, dev, extract, fence, gc, logs, new, register, run, start
 from perago.cli.printing import print_error
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app.command("extract")(extract.extract)
 app.command("run")(run.run)
 app.command("register")(register.register)
 app.command("start")(start.start)
+app.command("logs")(logs.logs)
+app.command("gc")(gc.gc)
 app.command("fence")(fence.fence)
 app.command("demo")(demo.demo)
 app.add_typer(dev.app, name="dev")

@@ -2,7 +2,9 @@
 
 import asyncio
 import sys
-from typing import Annotated
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,11 +15,19 @@ from perago.cli.printing import author_warnings
 from perago.cli.register import ServerUrl
 from perago.config import RuntimeConfig, load_runtime_config
 
+if TYPE_CHECKING:
+    from perago.worker.supervisor import Supervisor
+
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="How many attempts may run at once.")]
 Mode = Annotated[
     str | None, typer.Option("--execution-mode", help="`process`, or `thread` for light bodies; PERAGO_EXECUTION_MODE.")
 ]
 AllowDrift = Annotated[bool, typer.Option("--allow-drift", help="Work although the registered TaskDef differs.")]
+
+Http = Annotated[
+    str | None,
+    typer.Option("--http", metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics; `:8090` is loopback."),
+]
 
 
 def start(
@@ -26,6 +36,7 @@ def start(
     execution_mode: Mode = None,
     conductor_url: ServerUrl = None,
     allow_drift: AllowDrift = False,
+    http: Http = None,
 ) -> None:
     """Run a worker: take the task's attempts from Conductor and publish what they change.
 
@@ -37,10 +48,12 @@ def start(
     with author_warnings():
         definition = load_module_task(module)
     config = load_runtime_config(conductor_server_url=conductor_url, execution_mode=execution_mode)
-    sys.exit(asyncio.run(_work(module, definition, config, jobs, allow_drift)))
+    sys.exit(asyncio.run(_work(module, definition, config, jobs, allow_drift, http)))
 
 
-async def _work(module: str, definition: TaskDefinition, config: RuntimeConfig, jobs: int, allow_drift: bool) -> int:
+async def _work(
+    module: str, definition: TaskDefinition, config: RuntimeConfig, jobs: int, allow_drift: bool, http: str | None
+) -> int:
     from perago.conductor.client import ConductorClient
     from perago.worker.lock import only_supervisor
     from perago.worker.logs import configure_logs, log_folder
@@ -59,4 +72,18 @@ async def _work(module: str, definition: TaskDefinition, config: RuntimeConfig, 
             configure_logs(logs, "supervisor", config.log_file_max_size, config.log_retention, echo=True)
             collect_leftovers(config)
             typer.echo(f"{definition.name}: worker {worker_id}, {jobs} at once; logs in {logs}", err=True)
-            return await Supervisor(module, definition, config, conductor, worker_id, logs, jobs).run()
+            supervisor = Supervisor(module, definition, config, conductor, worker_id, logs, jobs)
+            with _status(http, supervisor):
+                return await supervisor.run()
+
+
+@contextmanager
+def _status(http: str | None, supervisor: "Supervisor") -> Generator[None]:
+    if http is None:
+        yield
+        return
+    from perago.worker.status import serve_status
+
+    with serve_status(http, supervisor.is_healthy, supervisor.is_ready, supervisor.metrics.registry) as address:
+        typer.echo(f"status: {address}/healthz, /readyz, /metrics", err=True)
+        yield

@@ -40,3 +40,9 @@ def assert_current_attempt_snapshot(polled: Attempt, fresh: Attempt) -> None:
             f"task {polled.task_id} of workflow {polled.workflow_instance_id} is no longer this attempt's:"
             f" {'; '.join(differing)}"
         )
+
+
+#: Conductor's statuses from which a task never comes back by itself.
+TERMINAL = frozenset(
+    {"COMPLETED", "COMPLETED_WITH_ERRORS", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "CANCELED", "TIMED_OUT", "SKIPPED"}
+)

@@ -53,3 +53,14 @@ def commit_metadata(
         "perago.execution_id": execution_id,
         "perago.expected_head": input_ref,
     }
+
+
+_STAGING_BRANCH = re.compile(
+    rf"{STAGING_PREFIX}.+-seq-\d+-iteration-\d+-task-id-(?P<task>.+)-retry-(?P<retry>\d+)-exec-[0-9a-f]{{32}}"
+)
+
+
+def attempt_of_staging_branch(branch: str) -> tuple[str, int] | None:
+    """The task id and retry count in a staging branch's name."""
+    found = _STAGING_BRANCH.fullmatch(branch)
+    return (found["task"], int(found["retry"])) if found else None

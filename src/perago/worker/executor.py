@@ -17,18 +17,19 @@ from typing import Any, cast
 import structlog
 
 from perago.attempt.failpoints import Failpoint
-from perago.attempt.lifecycle import Completed, Execution, Servers, run_attempt
+from perago.attempt.lifecycle import Completed, Execution, Failed, Servers, run_attempt
 from perago.attempt.phases import Phase
 from perago.authoring.module import load_module_task
 from perago.authoring.task import TaskDefinition
 from perago.conductor.tasks import TaskResult
 from perago.config import RuntimeConfig
-from perago.data.workspace import DirectoryFiles
+from perago.data.workspace import DirectoryFiles, Transferred
 from perago.lake.control import LakeControl
 from perago.lake.objects import LakeObjects
 from perago.protocol.attempt import Attempt
 from perago.worker.logs import configure_logs
 from perago.worker.messages import Assignment, FenceAnswer, FenceQuestion, Finished, NotReady, Ready
+from perago.worker.tracing import attempt_span
 
 _log = structlog.get_logger("perago.executor")
 
@@ -60,21 +61,26 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
     try:
         definition = load_module_task(settings.module)
         failpoint = Failpoint.from_environment(os.environ)
-        lake = _lake_of(settings.config) if definition.workspace is not None else None
+        address = settings.config.require_lakefs() if definition.workspace is not None else None
     except Exception as error:
         pipe.send(NotReady(f"{type(error).__name__}: {error}"))
         return
+    # A task without a workspace never asks a lake.
+    lake, objects = (LakeControl(*address), LakeObjects(*address)) if address else cast("Any", (None, None))
     pipe.send(Ready())
     with contextlib.suppress(EOFError, OSError):
         while True:
             assignment = pipe.recv()
             if isinstance(assignment, Assignment):  # else an answer to a question nobody waits for any more
                 run = _Run(assignment, definition, failpoint)
-                pipe.send(Finished(assignment.execution_id, run.result(pipe, lake, settings.config)))
+                conductor = OverPipe(pipe, assignment.execution_id, run.publishes_next)
+                files = DirectoryFiles(objects, run.transferred)
+                servers = Servers(conductor, lake, files, watch=run.entered)
+                pipe.send(run.finished(servers, settings.config))
 
 
 class _Run:
-    """One assignment: its phases are timed, logged, and where a test's failpoint may strike."""
+    """One assignment: its phases are timed, logged, traced, and where a test's failpoint may strike."""
 
     def __init__(self, assignment: Assignment, definition: TaskDefinition, failpoint: Failpoint) -> None:
         self._assignment = assignment
@@ -82,31 +88,44 @@ class _Run:
         self._failpoint = failpoint
         self._phase: Phase | None = None
         self._since = time.monotonic()
+        self._phases: dict[str, float] = {}
+        self._bytes: dict[str, int] = {}
 
-    def result(
-        self, pipe: Connection, lake: tuple[LakeControl, DirectoryFiles] | None, config: RuntimeConfig
-    ) -> TaskResult:
+    def finished(self, servers: Servers, config: RuntimeConfig) -> Finished:
         given = self._assignment
         execution = Execution(self._definition, given.attempt, given.execution_id, given.payload)
-        # A task without a workspace never asks a lake.
-        control, files = lake or cast("Any", (None, None))
-        conductor = OverPipe(pipe, given.execution_id, lambda: self._phase in ("staged", "unchanged"))
-        servers = Servers(conductor, control, files, watch=self._entered)
         ids = {"task_id": given.attempt.task_id, "execution_id": given.execution_id}
-        with structlog.contextvars.bound_contextvars(**ids):
+        self._span = attempt_span(self._definition.name, given)
+        with self._span, structlog.contextvars.bound_contextvars(phase="start", **ids, **self._span.log_ids()):
             _log.info("attempt started", retry_count=given.attempt.retry_count)
             outcome = run_attempt(execution, servers, config.workspace_root, config.failure_reason_max_length)
-            self._entered("completion")
-        if isinstance(outcome, Completed):
-            return TaskResult("COMPLETED", outcome.output)
-        return TaskResult(outcome.failure.status, {}, outcome.failure.reason)
+            result = _result_of(outcome)
+            self.entered("completion")
+            _log.info("result", status=result.status, reason=result.reason, **self._bytes)
+            self._span.ended(result.status, result.reason)
+        return Finished(given.execution_id, result, self._phases, self._bytes)
 
-    def _entered(self, phase: Phase) -> None:
+    def entered(self, phase: Phase) -> None:
         now = time.monotonic()
         if self._phase is not None:
-            _log.info("phase ended", phase=self._phase, seconds=round(now - self._since, 4))
+            taken = self._phases[self._phase] = now - self._since
+            _log.info("phase ended", seconds=round(taken, 4))
         self._phase, self._since = phase, now
+        structlog.contextvars.bind_contextvars(phase=phase)
+        self._span.entered(phase)
         self._failpoint.reached(phase, self._assignment.attempt.retry_count)
+
+    def transferred(self, done: Transferred) -> None:
+        self._bytes[done.phase] = self._bytes.get(done.phase, 0) + done.bytes
+
+    def publishes_next(self) -> bool:
+        return self._phase in ("staged", "unchanged")
+
+
+def _result_of(outcome: Completed | Failed) -> TaskResult:
+    if isinstance(outcome, Completed):
+        return TaskResult("COMPLETED", outcome.output)
+    return TaskResult(outcome.failure.status, {}, outcome.failure.reason)
 
 
 class OverPipe:
@@ -128,11 +147,6 @@ class OverPipe:
                     raise ConnectionError(answer.trouble or "Conductor could not be asked")
                 return answer.fresh
         raise TimeoutError(f"the supervisor gave no answer in {FENCE_SECONDS:.0f} s")
-
-
-def _lake_of(config: RuntimeConfig) -> tuple[LakeControl, DirectoryFiles]:
-    address = config.require_lakefs()
-    return LakeControl(*address), DirectoryFiles(LakeObjects(*address))
 
 
 def _live_and_die_with_the_supervisor(lifeline: Connection) -> None:

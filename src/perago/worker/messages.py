@@ -51,8 +51,12 @@ class FenceQuestion:
 
 @dataclass(frozen=True)
 class Finished:
+    """The attempt's result, with what it took: seconds by phase, bytes by direction."""
+
     execution_id: str
     result: TaskResult
+    phases: dict[str, float]
+    transferred: dict[str, int]
 
 
 FromExecutor = Ready | NotReady | FenceQuestion | Finished

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -22,7 +24,9 @@ from perago.protocol.attempt import assert_current_attempt_snapshot
 from perago.protocol.names import branch_segment
 from perago.worker.executor import ExecutorSettings
 from perago.worker.messages import Assignment, FenceAnswer, FenceQuestion, Finished, FromExecutor, NotReady, Ready
+from perago.worker.metrics import Metrics
 from perago.worker.slot import Executor, ThreadExecutor
+from perago.worker.status import age
 
 _log = structlog.get_logger("perago.supervisor")
 
@@ -30,6 +34,8 @@ LONG_POLL_SECONDS = 5.0
 _REPORT_SECONDS = 60.0
 _LONGEST_BACKOFF = 30.0
 _LAST_WORDS_SECONDS = 5.0
+_STALLED_SECONDS = 15.0
+_POLL_STUCK_SECONDS = 90.0
 
 
 @dataclass
@@ -51,7 +57,6 @@ class Slot:
     is_ready: bool = False
     running: Running | None = None
     backoff: float = 1.0
-    restarts: int = 0
 
 
 @dataclass
@@ -61,8 +66,7 @@ class Vitals:
     started: float = field(default_factory=time.monotonic)
     last_beat: float = field(default_factory=time.monotonic)
     last_poll: float | None = None
-    completed: int = 0
-    failed: int = 0
+    waiting_to_poll_since: float | None = None
 
 
 class Supervisor:
@@ -90,7 +94,9 @@ class Supervisor:
         self._abandon = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self.vitals = Vitals()
+        self.metrics = Metrics(definition.name)
         self.broken: str | None = None
+        self._over = threading.Event()
 
     async def run(self) -> int:
         """Work until told to stop.
@@ -98,6 +104,7 @@ class Supervisor:
         0: drained. 1: cannot work. 3: attempts were killed when the time to drain ran out. 130: a second signal.
         """
         self._listen_for_signals()
+        self.watch_over()
         for slot in self._slots:
             self._start(slot)
         polling = asyncio.create_task(self._poll_forever())
@@ -106,6 +113,7 @@ class Supervisor:
         try:
             killed = await self._drained(polling)
         finally:
+            self._over.set()
             for task in (polling, collecting, beating):
                 task.cancel()
             for slot in self._slots:
@@ -171,14 +179,16 @@ class Supervisor:
                 await self._changed.wait()
                 continue
             try:
-                tasks = await asyncio.wait_for(self._take(len(free)), LONG_POLL_SECONDS + 20)
+                self.vitals.waiting_to_poll_since = self.vitals.waiting_to_poll_since or time.monotonic()
+                with self.metrics.poll_seconds.time():
+                    tasks = await asyncio.wait_for(self._take(len(free)), LONG_POLL_SECONDS + 20)
                 trouble = 0
             except (ConductorError, TimeoutError) as error:
                 trouble += 1
                 _log.warning("poll failed", error=str(error), times=trouble)
                 await asyncio.sleep(min(0.2 * 2**trouble, 5.0))
                 continue
-            self.vitals.last_poll = time.monotonic()
+            self.vitals.last_poll, self.vitals.waiting_to_poll_since = time.monotonic(), None
             for slot, task in zip(free, tasks, strict=False):
                 self._assign(slot, task)
 
@@ -196,6 +206,7 @@ class Supervisor:
         execution_id = uuid.uuid4().hex
         running = Running(task, execution_id)
         slot.running = running
+        self.metrics.busy_slots.inc()
         running.heartbeat = asyncio.create_task(self._keep_lease(slot, running))
         _log.info("assigned", slot=slot.number, execution_id=execution_id, **_ids(task))
         if slot.executor is not None:
@@ -213,7 +224,8 @@ class Supervisor:
                 _log.warning("lease not extended: the executor is stopped", slot=slot.number, **_ids(running.task))
                 continue
             try:
-                await self._conductor.extend_lease(running.task.attempt, self._worker_id)
+                with self.metrics.heartbeat_seconds.time():
+                    await self._conductor.extend_lease(running.task.attempt, self._worker_id)
                 fresh = await self._conductor.current(running.task.attempt.task_id)
                 assert_current_attempt_snapshot(running.task.attempt, fresh)
             except StaleAttemptError as error:
@@ -273,6 +285,7 @@ class Supervisor:
         if running is None or running.execution_id != said.execution_id:
             return
         slot.backoff = 1.0
+        self.metrics.attempt_took(said.phases, said.transferred)
         self._spawn(self._report_and_free(slot, running, said.result))
 
     def _gone(self, executor: Executor) -> None:
@@ -297,7 +310,7 @@ class Supervisor:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._draining.wait(), pause)
             return
-        slot.restarts += 1
+        self.metrics.restarts.inc()
         self._start(slot)
 
     # Results
@@ -310,6 +323,7 @@ class Supervisor:
                 running.heartbeat.cancel()
             if slot.running is running:
                 slot.running = None
+                self.metrics.busy_slots.dec()
             self._changed.set()
 
     async def _report(self, running: Running, result: TaskResult) -> None:
@@ -329,17 +343,16 @@ class Supervisor:
                     _log.error(
                         "result lost: Conductor could not be told", error=str(error), status=result.status, **ids
                     )
+                    self.metrics.attempt_ended("LOST")
                     return
             await asyncio.sleep(pause)
             pause = min(pause * 2, 3.0)
         if fresh.status != result.status:
+            self.metrics.attempt_ended("NOT_ACCEPTED")
             _log.error("completion not accepted", told=result.status, conductor_has=fresh.status, **ids)
             return
         _log.info("attempt ended", status=result.status, reason=result.reason, **ids)
-        if result.status == "COMPLETED":
-            self.vitals.completed += 1
-        else:
-            self.vitals.failed += 1
+        self.metrics.attempt_ended(result.status)
 
     # Leftovers and life signs
 
@@ -361,6 +374,30 @@ class Supervisor:
         while True:
             self.vitals.last_beat = time.monotonic()
             await asyncio.sleep(1)
+
+    def is_healthy(self) -> tuple[bool, dict[str, Any]]:
+        """Whether the event loop turns and polls come back; asked from another thread."""
+        loop_age, stuck = age(self.vitals.last_beat) or 0.0, age(self.vitals.waiting_to_poll_since) or 0.0
+        good = loop_age < _STALLED_SECONDS and stuck < _POLL_STUCK_SECONDS
+        told = {"healthy": good, "event_loop_age": loop_age, "last_poll_age": age(self.vitals.last_poll)}
+        return good, {**told, "waiting_for_poll": stuck}
+
+    def is_ready(self) -> tuple[bool, dict[str, Any]]:
+        """Whether the worker takes attempts: executors are up, Conductor answered, and it is not draining."""
+        up = sum(slot.is_ready for slot in self._slots)
+        good = bool(up) and self.vitals.last_poll is not None and not self._draining.is_set()
+        busy = sum(slot.running is not None for slot in self._slots)
+        return good, {"ready": good, "executors": up, "busy": busy, "draining": self._draining.is_set()}
+
+    def watch_over(self) -> None:
+        """A thread that says so when the event loop stalls; the loop itself could not."""
+
+        def watch() -> None:
+            while not self._over.wait(_STALLED_SECONDS / 2):
+                if not self.is_healthy()[0]:
+                    _log.error("worker is stalled", **self.is_healthy()[1])
+
+        threading.Thread(target=watch, name="perago-watchdog", daemon=True).start()
 
     def _give_up(self, why: str) -> None:
         self.broken = why
