@@ -75,7 +75,7 @@ def test_the_demo_shows_real_state_and_stops_what_it_started(perago: Perago) -> 
     for part in (
         "branch main is at commit",
         "orders.ingest: created",
-        "retryLogic: EXPONENTIAL",
+        "workflow COMPLETED",
         "wiring: right",
     ):
         assert part in shown.stdout

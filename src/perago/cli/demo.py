@@ -1,14 +1,22 @@
-"""`perago demo`: the real servers and a task of the examples, step by step."""
+"""`perago demo`: a workflow of the examples on real servers, step by step."""
 
 import asyncio
+import os
+import shlex
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perago.authoring.errors import PeragoError
 from perago.authoring.module import load_module_task
-from perago.authoring.taskdef import build_taskdef, write_taskdef
+from perago.authoring.taskdef import build_taskdef
 from perago.authoring.wiring import wiring_problems
 from perago.cli.check import read_workflow
 from perago.cli.dev import DataDir, open_stack, print_status
@@ -19,16 +27,19 @@ from perago.config import RuntimeConfig, load_runtime_config
 from perago.extras import extra
 
 if TYPE_CHECKING:
-    from perago.authoring.task import TaskDefinition
+    from perago.conductor.workflows import WorkflowRun
     from perago.devstack.stack import DevStack
+    from perago.lake.control import LakeControl
 
 REPOSITORY = "perago-demo"
 BRANCH = "main"
+MODULES = ("orders.ingest", "orders.summarise")
+_WORKFLOW_SECONDS = 120
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the servers running at the end.")]
 
 
 def demo(data_dir: DataDir = Path(".perago/dev"), keep: Keep = False) -> None:
-    """Start real lakeFS and Conductor, register a task of the examples, and show the state.
+    """Run a workflow of two tasks on real lakeFS and Conductor, and show what was published.
 
     The servers are those of `perago dev up`: what runs already is used and left running, what the demo starts
     it stops at the end unless `--keep` is given. The data stays either way.
@@ -45,54 +56,105 @@ def demo(data_dir: DataDir = Path(".perago/dev"), keep: Keep = False) -> None:
     finally:
         if not keep and not ran_before:
             stack.down()
-    again = "perago dev status, perago dev logs, perago dev down" if keep or ran_before else "perago demo --keep"
-    typer.echo(f"\nDone. To look further: {again}")
+    where = "" if data_dir == Path(".perago/dev") else f" --data-dir {shlex.quote(str(data_dir))}"
+    if keep or ran_before:
+        typer.echo(f'\nDone. To look further: eval "$(perago dev env{where})", perago logs, perago dev status{where}')
+    else:
+        typer.echo("\nDone. To look further: perago demo --keep")
 
 
 def _tour(stack: "DevStack") -> None:
-    config = load_runtime_config(**_settings(stack.environment()))
-    _step(f"A lakeFS repository: {REPOSITORY}")
-    head = _ensure_repository(config)
-    typer.echo(f"branch {BRANCH} is at commit {head[:12]}")
-
-    examples = _examples()
-    _step("A task of the examples: orders.ingest")
-    definition = _load(examples)
-    problems = wiring_problems(read_workflow(examples / "orders" / "workflow.json"), [definition])
-    typer.echo(f"checked: {definition.description or definition.name}")
-    typer.echo(f"its workflow's wiring: {'; '.join(problems) or 'right'}")
-    extracted = stack.folder.path / f"{definition.name}.taskdef.json"
-    with author_warnings():
-        write_taskdef(definition, extracted)
-        taskdef = build_taskdef(definition)
-    typer.echo(f"extracted: {extracted}")
-
-    _step("Registered on Conductor")
-    for line in asyncio.run(register_taskdef(config, taskdef)):
-        typer.echo(line)
-    typer.echo(asyncio.run(_as_conductor_has_it(config, definition)))
-
-
-def _ensure_repository(config: RuntimeConfig) -> str:
     from perago.lake.control import LakeControl
 
+    environment = stack.environment()
+    config = load_runtime_config(**_settings(environment))
     lake = LakeControl(*config.require_lakefs())
+    _step(f"A lakeFS repository: {REPOSITORY}")
     made = lake.ensure_repository(REPOSITORY, f"local://{REPOSITORY}", BRANCH)
-    typer.echo("made" if made else "found from an earlier run")
-    return lake.head(REPOSITORY, BRANCH).id
+    head = lake.head(REPOSITORY, BRANCH).id
+    typer.echo(f"{'made' if made else 'found from an earlier run'}; branch {BRANCH} is at commit {head[:12]}")
+
+    examples = _examples()
+    workflow = read_workflow(examples / "orders" / "workflow.json")
+    _step("Two tasks, checked and registered, and the workflow that wires them")
+    _register(config, examples, workflow)
+
+    _step("A worker for each, and the workflow run")
+    with _workers(environment, examples, stack.folder.path):
+        run = asyncio.run(_run_workflow(config, workflow, head))
+    _show(run)
+    _step(f"What lakeFS has now on {BRANCH}")
+    _show_history(lake, head)
 
 
-async def _as_conductor_has_it(config: RuntimeConfig, definition: "TaskDefinition") -> str:
-    async with ConductorClient(config.require_conductor()) as conductor:
-        registered = await conductor.get_taskdef(definition.name) or {}
-    fields = ("name", "ownerEmail", "retryCount", "retryLogic", "responseTimeoutSeconds", "inputKeys", "outputKeys")
-    return "\n".join(f"  {name}: {registered.get(name)}" for name in fields)
-
-
-def _load(examples: Path) -> "TaskDefinition":
+def _register(config: RuntimeConfig, examples: Path, workflow: Any) -> None:
     if str(examples) not in sys.path:
         sys.path.insert(0, str(examples))
-    return load_module_task("orders.ingest")
+    with author_warnings():
+        tasks = [load_module_task(module) for module in MODULES]
+        problems = wiring_problems(workflow, tasks)
+        for definition in tasks:
+            for line in asyncio.run(register_taskdef(config, build_taskdef(definition))):
+                typer.echo(line)
+    typer.echo(f"the workflow's wiring: {'; '.join(problems) or 'right'}")
+
+
+@contextmanager
+def _workers(environment: dict[str, str], examples: Path, folder: Path) -> Generator[None]:
+    """The installed command, as an operator would start it, in a folder where the examples can be imported."""
+    command = Path(sys.executable).with_name("perago")
+    started: list[subprocess.Popen[bytes]] = []
+    for module in MODULES:
+        own = {
+            **os.environ,
+            **environment,
+            "PERAGO_WORKSPACE_ROOT": str(folder / "workspaces" / module),
+            "PERAGO_LOG_ROOT": str(folder / "worker-logs"),
+        }
+        output = (folder / "logs" / f"worker-{module}.log").open("wb")
+        started.append(
+            subprocess.Popen([command, "start", module], cwd=examples, env=own, stdout=output, stderr=output)
+        )
+        output.close()
+        typer.echo(f"perago start {module}   (process {started[-1].pid})")
+    try:
+        yield
+    finally:
+        for worker in started:
+            worker.send_signal(signal.SIGTERM)
+        for worker in started:
+            worker.wait(60)
+
+
+async def _run_workflow(config: RuntimeConfig, workflow: Any, ref: str) -> "WorkflowRun":
+    given = {"repository": REPOSITORY, "branch": BRANCH, "ref": ref, "first_day": time.strftime("%Y-%m-%d")}
+    deadline = time.monotonic() + _WORKFLOW_SECONDS
+    async with ConductorClient(config.require_conductor()) as conductor:
+        await conductor.put_workflow(workflow)
+        workflow_id = await conductor.start_workflow(workflow["name"], given)
+        typer.echo(f"workflow {workflow_id} started")
+        while not (run := await conductor.workflow(workflow_id)).is_over:
+            if time.monotonic() > deadline:
+                raise PeragoError(f"workflow {workflow_id} did not end in {_WORKFLOW_SECONDS} s; see `perago dev logs`")
+            await asyncio.sleep(0.1)
+    return run
+
+
+def _show(run: "WorkflowRun") -> None:
+    first = min((task.started for task in run.tasks), default=0.0)
+    for task in run.tasks:
+        took = f"{task.started - first:6.2f} s … {task.ended - first:6.2f} s"
+        typer.echo(f"  {took}  {task.reference:10} {task.status}{f'  {task.reason}' if task.reason else ''}")
+    typer.echo(f"workflow {run.status}: revenue {run.output.get('revenue')}")
+    if run.status != "COMPLETED":
+        raise PeragoError(f"the demo's workflow ended {run.status}: {run.reason}")
+
+
+def _show_history(lake: "LakeControl", began_at: str) -> None:
+    for commit_id, message in lake.history(REPOSITORY, BRANCH):
+        typer.echo(f"  {commit_id[:12]}  {message}")
+        if commit_id == began_at:
+            return
 
 
 def _examples() -> Path:

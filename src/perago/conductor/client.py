@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from perago.conductor.errors import ConductorError, error_of
 from perago.conductor.tasks import PolledTask, TaskResult, attempt_of, lease_body, polled_task, result_body
+from perago.conductor.workflows import WorkflowRun, workflow_run
 from perago.protocol.attempt import Attempt
 
 _TIMEOUT = httpx.Timeout(20, connect=5)
@@ -64,6 +65,15 @@ class ConductorClient:
 
     async def report(self, attempt: Attempt, worker_id: str, result: TaskResult) -> None:
         await self._call("POST", "/tasks", json=result_body(attempt, worker_id, result))
+
+    async def put_workflow(self, definition: dict[str, Any]) -> None:
+        await self._call("PUT", "/metadata/workflow", json=[definition])
+
+    async def start_workflow(self, name: str, given: dict[str, Any]) -> str:
+        return (await self._call("POST", f"/workflow/{name}", json=given)).text
+
+    async def workflow(self, workflow_id: str) -> WorkflowRun:
+        return workflow_run((await self._call("GET", f"/workflow/{workflow_id}")).json())
 
     async def _call(self, method: str, path: str, **content: Any) -> httpx.Response:
         try:

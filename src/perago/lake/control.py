@@ -70,6 +70,11 @@ class LakeControl:
         found = self._read(f"reading commit {ref} of {repository}", self._commits.get_commit, repository, ref)
         return Commit(str(found.id), tuple(str(parent) for parent in found.parents), str(found.meta_range_id))
 
+    def history(self, repository: str, ref: str, amount: int = 100) -> list[tuple[str, str]]:
+        """The newest commits of a ref with their messages, for people."""
+        found = self._read(f"reading the history of {ref}", self._refs.log_commits, repository, ref, amount=amount)
+        return [(str(commit.id), str(commit.message)) for commit in found.results]
+
     def branch_exists(self, repository: str, branch: str) -> bool:
         try:
             self._read(f"looking for branch {branch}", self._branches.get_branch, repository, branch)

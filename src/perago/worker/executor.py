@@ -94,10 +94,16 @@ class _Run:
     def finished(self, servers: Servers, config: RuntimeConfig) -> Finished:
         given = self._assignment
         execution = Execution(self._definition, given.attempt, given.execution_id, given.payload)
-        ids = {"task_id": given.attempt.task_id, "execution_id": given.execution_id}
+        ids = {
+            "task": self._definition.name,
+            "workflow": given.attempt.workflow_instance_id,
+            "task_id": given.attempt.task_id,
+            "retry_count": given.attempt.retry_count,
+            "execution_id": given.execution_id,
+        }
         self._span = attempt_span(self._definition.name, given)
         with self._span, structlog.contextvars.bound_contextvars(phase="start", **ids, **self._span.log_ids()):
-            _log.info("attempt started", retry_count=given.attempt.retry_count)
+            _log.info("attempt started")
             outcome = run_attempt(execution, servers, config.workspace_root, config.failure_reason_max_length)
             result = _result_of(outcome)
             self.entered("completion")

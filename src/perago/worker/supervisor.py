@@ -293,6 +293,8 @@ class Supervisor:
         slot = self._slots[executor.slot]
         if executor.generation != slot.generation:
             return
+        if self._over.is_set():
+            return  # ended by ourselves, at the end
         how = executor.how_it_ended()
         running, slot.is_ready, slot.executor = slot.running, False, None
         slot.generation += 1
