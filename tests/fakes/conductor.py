@@ -1,0 +1,86 @@
+"""Conductor in memory: one task of one workflow, delivered attempt by attempt."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from perago.conductor.errors import ConductorError
+from perago.protocol.attempt import Attempt
+
+Ending = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "TIMED_OUT", "CANCELED"]
+
+
+def first_attempt(task_name: str = "explored") -> Attempt:
+    return Attempt(
+        workflow_instance_id="workflow",
+        task_id="task-0",
+        retry_count=0,
+        reference_task_name=task_name,
+        seq=1,
+        iteration=0,
+        status="SCHEDULED",
+    )
+
+
+@dataclass(frozen=True)
+class InMemoryConductor:
+    """Frozen, so that a test can keep any moment; each event gives the Conductor after it."""
+
+    attempts: tuple[Attempt, ...]
+    retries: int
+    #: The ref of the completion that was taken; later ones are dropped.
+    completed_with: str | None = None
+
+    @classmethod
+    def scheduling(cls, retries: int) -> "InMemoryConductor":
+        return cls((first_attempt(),), retries)
+
+    @property
+    def newest(self) -> Attempt:
+        return self.attempts[-1]
+
+    @property
+    def waits(self) -> bool:
+        """Whether an attempt is out and its end is awaited."""
+        return self.newest.status == "IN_PROGRESS"
+
+    def current(self, attempt: Attempt) -> Attempt:
+        """The task as it is now: one that timed out keeps its id and its end, the next has an id of its own."""
+        for known in self.attempts:
+            if known.task_id == attempt.task_id:
+                return known
+        raise ConductorError(f"Conductor answered 404: no such task {attempt.task_id}", status=404)
+
+    def polled(self) -> "InMemoryConductor":
+        """A worker took the scheduled attempt."""
+        return self._with_newest("IN_PROGRESS") if self.newest.status == "SCHEDULED" else self
+
+    def timed_out(self) -> "InMemoryConductor":
+        return self._ended("TIMED_OUT", None) if self.waits else self
+
+    def cancelled(self) -> "InMemoryConductor":
+        """The workflow was terminated: no attempt follows."""
+        return self._with_newest("CANCELED") if self.waits else self
+
+    def reported(self, attempt: Attempt, status: Ending, ref: str | None = None) -> "InMemoryConductor":
+        """A worker's result: taken from the attempt that is awaited, dropped without a word from any other."""
+        expected = self.waits and self.newest.task_id == attempt.task_id
+        return self._ended(status, ref) if expected else self
+
+    def _ended(self, status: Ending, ref: str | None) -> "InMemoryConductor":
+        ended = self._with_newest(status)
+        if status == "COMPLETED":
+            return replace(ended, completed_with=ref)
+        count = self.newest.retry_count
+        if status not in ("FAILED", "TIMED_OUT") or count >= self.retries:
+            return ended
+        following = replace(
+            self.newest,
+            task_id=f"task-{count + 1}",
+            retry_count=count + 1,
+            seq=self.newest.seq + 1,
+            status="SCHEDULED",
+        )
+        return replace(ended, attempts=(*ended.attempts, following))
+
+    def _with_newest(self, status: str) -> "InMemoryConductor":
+        return replace(self, attempts=(*self.attempts[:-1], replace(self.newest, status=status)))
