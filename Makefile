@@ -6,6 +6,8 @@ PYTHON ?= python3
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 READY := .venv/.ready
 RUN := .venv/bin/
+# Many tests wait for a server or a lease, so there may be more of them at once than cores.
+WORKERS ?= 3
 
 .PHONY: help demo test check lint bench format lock clean
 help: ## Show this list
@@ -15,7 +17,7 @@ demo: $(READY) ## Start real lakeFS and Conductor, register an example task, sho
 	@$(RUN)perago demo
 
 test: lint ## Lint, types, import directions and all tests, real servers included
-	@$(RUN)pytest
+	@$(RUN)pytest --numprocesses $(WORKERS) --dist worksteal
 
 check: lint ## The quick checks: no servers, under a minute
 	@$(RUN)pytest tests/unit

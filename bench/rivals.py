@@ -13,7 +13,8 @@ from lakefs_sdk.api.objects_api import ObjectsApi
 from lakefs_sdk.api_client import ApiClient
 from lakefs_sdk.configuration import Configuration
 
-from perago.lake.control import LakeControl, api_root
+from perago.lake.control import LakeControl
+from perago.lake.transport import api_root
 
 
 @dataclass(frozen=True)

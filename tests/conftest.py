@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,18 +35,26 @@ class Servers:
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[Servers]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Servers:
     """Real lakeFS and Conductor. Without them a test fails, unless PERAGO_TEST_SERVERS=skip asks for less."""
     if os.environ.get("PERAGO_TEST_SERVERS") == "skip":
         pytest.skip("PERAGO_TEST_SERVERS=skip")
+    stack = _stack_of(tmp_path_factory)
+    stack.up(StackOptions())
+    return Servers(stack, stack.environment())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The servers end with the run; its workers share them, so only the one that started the workers ends them."""
+    if "PERAGO_TEST_STACK" not in os.environ and not hasattr(session.config, "workerinput"):
+        _stack_of(session.config._tmp_path_factory).down()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _stack_of(factory: pytest.TempPathFactory) -> DevStack:
     kept = os.environ.get("PERAGO_TEST_STACK")
-    stack = DevStack(DataFolder(Path(kept) if kept else tmp_path_factory.mktemp("stack")), Reporter())
-    try:
-        stack.up(StackOptions())
-        yield Servers(stack, stack.environment())
-    finally:
-        if not kept:
-            stack.down()
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return DevStack(DataFolder(Path(kept) if kept else shared / "stack"), Reporter())
 
 
 @pytest.fixture(scope="session")

@@ -35,8 +35,9 @@ What holds, letter by letter:
 What the soft fence cannot give. An attempt that passed its last fence may be timed out before its publish is carried
 out, and lakeFS takes no expected head. A newer attempt is *overtaken* when such a publish lands after the newer one
 has passed its own last fence. The `exhibits` are the shortest histories of what follows: results of two attempts
-mixed (the later one finds out and fails); the target leaving what was completed; a newer publication taken for an
-abandoned one and reset; and, with a foreign writer, (g)'s two losses.
+mixed (the later one finds out and fails); the target leaving what was completed; and, with a foreign writer, (g)'s two
+losses. A newer publication taken for an abandoned one and reset is not among them: Conductor is asked once more
+between the look at the target and a reset.
 """
 
 import gc

@@ -78,7 +78,12 @@ def test_every_history_of_three_attempts_keeps_the_promises(bodies: tuple[Body, 
 def test_a_zombie_past_its_last_fence_can_publish_and_the_explorer_shows_how() -> None:
     report = explored(CHANGED)
 
-    shown(report, explorer.OVERTAKEN, explorer.MIXED, explorer.LEFT, explorer.MISTAKEN)
+    shown(report, explorer.OVERTAKEN, explorer.MIXED, explorer.LEFT)
+
+
+@pytest.mark.parametrize("bodies", PAIRS, ids="/".join)
+def test_a_newer_attempts_publication_is_never_taken_for_an_abandoned_one(bodies: tuple[Body, Body]) -> None:
+    assert explorer.MISTAKEN not in explored(Scenario(bodies)).exhibits
 
 
 def test_a_foreign_commit_between_look_and_reset_can_be_lost_and_the_explorer_shows_how() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pydantic import BaseModel
 
 from perago.attempt.directory import AttemptDirectory
 from perago.attempt.phases import Watch
@@ -15,7 +14,7 @@ from perago.attempt.ports import Conductor, Lake, WorkspaceFiles
 from perago.attempt.publication import PATIENCE, Publication
 from perago.authoring.errors import TaskExecutionError, TaskInputError
 from perago.authoring.guardrails import check_guardrails
-from perago.authoring.payload import TaskInput, build_output, parse_input
+from perago.authoring.payload import TaskInput, build_output, dump_result, output_of, parse_input
 from perago.authoring.task import TaskDefinition
 from perago.authoring.workspace import WorkspaceInput, WorkspaceOutput, WorkspaceSpec
 from perago.data.manifest import Manifest
@@ -59,11 +58,11 @@ class Failed:
 
 @dataclass(frozen=True)
 class Worked:
-    """A body that has succeeded: its result, and the directory it left."""
+    """A body that has succeeded: its result as JSON values, and the directory it left."""
 
     target: WorkspaceInput
     spec: WorkspaceSpec
-    result: BaseModel
+    result: dict[str, Any]
     manifest: Manifest
     workspace: Path
 
@@ -98,7 +97,7 @@ def _output(execution: Execution, servers: Servers, root: Path) -> dict[str, Any
         ref = _published(execution, servers, worked, cleanups)
         output = WorkspaceOutput.model_validate({**given.workspace.model_dump(), "ref": ref})
         servers.watch("cleanup")
-        return build_output(definition, output, worked.result)  # 8
+        return output_of(output, worked.result)  # 8
 
 
 @contextmanager
@@ -118,9 +117,9 @@ def worked_directory(execution: Execution, given: TaskInput, servers: Servers, r
         servers.watch("body")
         result = definition.function(directory.workspace, given.params)  # 5
         servers.watch("post")
-        build_output(definition, None, result)  # 6: a result that cannot be sent must not be published
+        dumped = dump_result(definition, result)  # 6: a result that cannot be sent must not be published
         check_guardrails(directory.workspace, spec.post, "post")
-        yield Worked(target, spec, result, manifest, directory.workspace)
+        yield Worked(target, spec, dumped, manifest, directory.workspace)
     finally:
         try:
             directory.remove()  # 10

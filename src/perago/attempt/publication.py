@@ -119,6 +119,9 @@ class Publication:
         _log.info("publish fence", decision=type(decision).__name__, head=head.id, input_ref=self.target.ref)
         if isinstance(decision, Refuse):
             raise PublishFenceError(f"branch {self.target.branch} of {self.target.repository}: {decision.reason}")
+        if isinstance(decision, Relocate | Replace):
+            # What looks abandoned may be a newer attempt's, made after this one's last fence: a reset would undo it.
+            self.fence()
         return decision
 
     def _create_branch(self) -> None:

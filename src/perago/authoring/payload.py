@@ -52,6 +52,17 @@ def parse_input(definition: TaskDefinition, payload: Mapping[str, Any]) -> TaskI
 
 def build_output(definition: TaskDefinition, workspace: WorkspaceOutput | None, result: object) -> dict[str, Any]:
     """The task's output as JSON values; `result` must be what the body's annotation says."""
+    return output_of(workspace, dump_result(definition, result))
+
+
+def output_of(workspace: WorkspaceOutput | None, dumped: dict[str, Any]) -> dict[str, Any]:
+    """The output of a result that was dumped before."""
+    output: dict[str, Any] = {} if workspace is None else {"workspace": workspace.model_dump(mode="json")}
+    return {**output, "result": dumped}
+
+
+def dump_result(definition: TaskDefinition, result: object) -> dict[str, Any]:
+    """A body's result as JSON values that Conductor takes, or an error that says why not."""
     if not isinstance(result, definition.result_model):
         raise TaskExecutionError(
             f"{definition.name} returned {type(result).__name__}, but its annotation says"
@@ -68,8 +79,7 @@ def build_output(definition: TaskDefinition, workspace: WorkspaceOutput | None, 
             f"{definition.name} returned a result of {size:,} bytes, more than Conductor keeps in a task"
             f" ({_OUTPUT_BYTES:,}): write it to the workspace and return where it is"
         )
-    output: dict[str, Any] = {} if workspace is None else {"workspace": workspace.model_dump(mode="json")}
-    return {**output, "result": dumped}
+    return dumped
 
 
 def input_schema(definition: TaskDefinition) -> dict[str, Any]:

@@ -20,8 +20,6 @@ def logs(task_id: TaskId = None, workflow: Workflow = None, follow: Follow = Fal
     root = load_runtime_config().log_root
     if not root.is_dir():
         raise PeragoError(f"there are no logs in {root}: set PERAGO_LOG_ROOT to where the worker writes them")
-    for line in reading.read(root, task_id=task_id, workflow=workflow):
+    lines = reading.follow if follow else reading.read
+    for line in lines(root, task_id=task_id, workflow=workflow):
         typer.echo(reading.shown(line))
-    if follow:
-        for line in reading.follow(root, task_id=task_id, workflow=workflow):
-            typer.echo(reading.shown(line))

@@ -18,7 +18,7 @@ import typer
 import perago
 from perago.authoring.errors import PeragoError, TaskExecutionError, TaskInputError
 from perago.authoring.module import load_module_task
-from perago.authoring.payload import build_output, parse_input
+from perago.authoring.payload import build_output, output_of, parse_input
 from perago.authoring.task import TaskDefinition
 from perago.cli.extract import Module
 from perago.config import RuntimeConfig, load_runtime_config
@@ -145,7 +145,7 @@ def _preview(execution: "Execution", servers: "Servers") -> None:
         plan = servers.files.plan(worked.manifest, worked.workspace)
         _show_changes(plan)
         plan.close()
-        _print(build_output(execution.definition, None, worked.result))
+        _print(output_of(None, worked.result))
 
 
 def _show_changes(plan: "Plan") -> None:

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perago.authoring.module import load_module_task
-from perago.authoring.task import TaskDefinition
 from perago.cli.extract import Module
-from perago.cli.printing import author_warnings
 from perago.cli.register import ServerUrl
 from perago.config import RuntimeConfig, load_runtime_config
 
@@ -45,34 +42,32 @@ def start(
 
     Example: `perago start tasks.build -j 4`
     """
-    with author_warnings():
-        definition = load_module_task(module)
     config = load_runtime_config(conductor_server_url=conductor_url, execution_mode=execution_mode)
-    sys.exit(asyncio.run(_work(module, definition, config, jobs, allow_drift, http)))
+    sys.exit(asyncio.run(_work(module, config, jobs, allow_drift, http)))
 
 
-async def _work(
-    module: str, definition: TaskDefinition, config: RuntimeConfig, jobs: int, allow_drift: bool, http: str | None
-) -> int:
+async def _work(module: str, config: RuntimeConfig, jobs: int, allow_drift: bool, http: str | None) -> int:
     from perago.conductor.client import ConductorClient
+    from perago.worker.facts import read_facts
     from perago.worker.lock import only_supervisor
     from perago.worker.logs import configure_logs, log_folder
     from perago.worker.start import check_lakefs, check_taskdef, new_worker_id
     from perago.worker.supervisor import Supervisor, collect_leftovers
 
+    task = read_facts(module)
     worker_id = new_worker_id(config)
     url, key, secret = config.require_conductor(), config.conductor_auth_key, config.conductor_auth_secret
     async with ConductorClient(url, key, secret) as conductor:
-        check_lakefs(config, definition)
-        drift = await check_taskdef(conductor, definition, module, allow=allow_drift)
+        check_lakefs(config, task)
+        drift = await check_taskdef(conductor, task.taskdef, module, allow=allow_drift)
         if drift:
             typer.echo(f"warning: {drift}", err=True)
         with only_supervisor(config.workspace_root):
             logs = log_folder(config.log_root, module, worker_id)
             configure_logs(logs, "supervisor", config.log_file_max_size, config.log_retention, echo=True)
             collect_leftovers(config)
-            typer.echo(f"{definition.name}: worker {worker_id}, {jobs} at once; logs in {logs}", err=True)
-            supervisor = Supervisor(module, definition, config, conductor, worker_id, logs, jobs)
+            typer.echo(f"{task.name}: worker {worker_id}, {jobs} at once; logs in {logs}", err=True)
+            supervisor = Supervisor(module, task, config, conductor, worker_id, logs, jobs)
             with _status(http, supervisor):
                 return await supervisor.run()
 
@@ -84,6 +79,6 @@ def _status(http: str | None, supervisor: "Supervisor") -> Generator[None]:
         return
     from perago.worker.status import serve_status
 
-    with serve_status(http, supervisor.is_healthy, supervisor.is_ready, supervisor.metrics.registry) as address:
+    with serve_status(http, supervisor.vitals.is_healthy, supervisor.is_ready, supervisor.metrics.registry) as address:
         typer.echo(f"status: {address}/healthz, /readyz, /metrics", err=True)
         yield

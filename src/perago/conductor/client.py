@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 import httpx
 from pydantic import SecretStr
 
-from perago.conductor.errors import ConductorError, error_of
+from perago.conductor.errors import ConductorError, error_of, is_retryable, told_in
 from perago.conductor.tasks import PolledTask, TaskResult, attempt_of, lease_body, polled_task, result_body
 from perago.conductor.workflows import WorkflowRun, workflow_run
 from perago.protocol.attempt import Attempt
@@ -38,7 +38,7 @@ class ConductorClient:
     async def get_taskdef(self, name: str) -> dict[str, Any] | None:
         """The registered TaskDef, or None when Conductor knows no such task."""
         try:
-            return (await self._call("GET", f"/metadata/taskdefs/{name}")).json()
+            return await self._read(f"/metadata/taskdefs/{name}")
         except ConductorError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
@@ -52,13 +52,12 @@ class ConductorClient:
         """Take up to `count` tasks. Conductor waits for a *full* batch, so wait only for one."""
         query = {"workerid": worker_id, "count": count, "timeout": round(wait_seconds * 1000)}
         limit = httpx.Timeout(_TIMEOUT.read or 20, connect=_TIMEOUT.connect, read=wait_seconds + 15)
-        answer = await self._call("GET", f"/tasks/poll/batch/{task_name}", params=query, timeout=limit)
-        found = cast("list[dict[str, Any]]", answer.json() or [])
+        found = cast("list[dict[str, Any]]", await self._read(f"/tasks/poll/batch/{task_name}", query, limit) or [])
         return [polled_task(task) for task in found]
 
     async def current(self, task_id: str) -> Attempt:
         """A task as Conductor has it now: the only truth, since updates of ended tasks are answered 200 too."""
-        return attempt_of((await self._call("GET", f"/tasks/{task_id}")).json())
+        return attempt_of(await self._read(f"/tasks/{task_id}"))
 
     async def extend_lease(self, attempt: Attempt, worker_id: str) -> None:
         await self._call("POST", "/tasks", json=lease_body(attempt, worker_id))
@@ -73,7 +72,18 @@ class ConductorClient:
         return (await self._call("POST", f"/workflow/{name}", json=given)).text
 
     async def workflow(self, workflow_id: str) -> WorkflowRun:
-        return workflow_run((await self._call("GET", f"/workflow/{workflow_id}")).json())
+        return workflow_run(await self._read(f"/workflow/{workflow_id}"))
+
+    async def _read(self, path: str, query: dict[str, Any] | None = None, limit: httpx.Timeout = _TIMEOUT) -> Any:
+        answer = await self._call("GET", path, params=query, timeout=limit)
+        try:
+            return answer.json()
+        except ValueError as error:  # a proxy's own page, or a connection cut in a way HTTP does not show
+            raise ConductorError(
+                f"Conductor at {self.server_url} answered GET {path} with what is not JSON: check CONDUCTOR_SERVER_URL",
+                status=answer.status_code,
+                retryable=True,
+            ) from error
 
     async def _call(self, method: str, path: str, **content: Any) -> httpx.Response:
         try:
@@ -116,14 +126,20 @@ class _KeyAuth(httpx.Auth):
         answer = yield httpx.Request(
             "POST", self._url, json={"keyId": self._key, "keySecret": self._secret.get_secret_value()}
         )
-        token = answer.json().get("token") if answer.is_success else None
-        if not token:
+        token = _token_in(answer)
+        if token is None:
             raise ConductorError(
                 f"Conductor refused CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET ({answer.status_code}):"
                 " correct them, or unset both for a server without authentication",
                 status=HTTPStatus.UNAUTHORIZED,  # whatever the token's own answer was, even a 404
+                retryable=is_retryable(answer),
             )
-        self._token = str(token)
+        self._token = token
+
+
+def _token_in(answer: httpx.Response) -> str | None:
+    told = told_in(answer) if answer.is_success else {}
+    return str(told["token"]) if told.get("token") else None
 
 
 def _api_root(server_url: str) -> str:

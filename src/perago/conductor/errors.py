@@ -19,19 +19,28 @@ class ConductorError(PeragoError):
 
 
 def error_of(response: httpx.Response) -> ConductorError:
-    """The error a response stands for. Conductor marks its own: `retryable: false` is final even with a 500."""
-    try:
-        body = response.json()
-    except ValueError:
-        body = {}
-    told: dict[str, Any] = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+    """The error a response stands for."""
+    told = told_in(response)
     refused = cast("list[dict[str, Any]]", told.get("validationErrors") or [])
     details = [str(entry.get("message")) for entry in refused]
     message = "; ".join(details) or str(told.get("message") or response.reason_phrase)
-    retryable = response.status_code in _GATEWAY_TROUBLE or told.get("retryable") is True
     request = response.request
     return ConductorError(
         f"Conductor answered {response.status_code} to {request.method} {request.url.path}: {message}",
         status=response.status_code,
-        retryable=retryable,
+        retryable=is_retryable(response),
     )
+
+
+def is_retryable(response: httpx.Response) -> bool:
+    """Conductor marks its own errors: what is not `retryable: true` is final, even with a 500."""
+    return response.status_code in _GATEWAY_TROUBLE or told_in(response).get("retryable") is True
+
+
+def told_in(response: httpx.Response) -> dict[str, Any]:
+    """The object in a response's body, empty when it is something else."""
+    try:
+        body = response.json()
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", body) if isinstance(body, dict) else {}

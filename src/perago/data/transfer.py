@@ -160,7 +160,9 @@ def _opened_as_seen(workspace: Path, file: LocalFile) -> BinaryIO:
         # Without waiting: what was a file may have become a pipe.
         opened = os.open(f"{workspace}/{file.path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except PermissionError as error:
-        raise TaskExecutionError(f"file {file.path!r} cannot be read, so it cannot be published: {error}") from error
+        raise TaskExecutionError(
+            f"file {file.path!r} cannot be read, so it cannot be published: {error.strerror}"
+        ) from error
     except OSError as error:
         raise _written_meanwhile(file) from error
     if Signature.of(os.fstat(opened)) != file.signature:

@@ -22,6 +22,7 @@ from pydantic import SecretStr
 
 from perago.lake.errors import LakeConflict, LakeNotFound, answered, unanswered
 from perago.lake.retries import repeated
+from perago.lake.transport import api_root
 from perago.protocol.publication import Commit
 
 Answer = TypeVar("Answer")
@@ -182,9 +183,3 @@ def _message(answer: _Answer) -> str:
         return str(json.loads(answer.body or "")["message"])
     except (ValueError, KeyError, TypeError):
         return str(answer.reason)
-
-
-def api_root(endpoint_url: str) -> str:
-    """Accept the address with and without `/api/v1`, as lakectl does."""
-    root = endpoint_url.rstrip("/")
-    return root if root.endswith("/api/v1") else f"{root}/api/v1"

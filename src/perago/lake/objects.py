@@ -11,10 +11,9 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from perago.lake.control import api_root
 from perago.lake.errors import LakeError, answered
 from perago.lake.retries import repeated
-from perago.lake.transport import CHUNK, Connections, Request, Response, split
+from perago.lake.transport import CHUNK, Connections, Request, Response, api_root, split
 
 PAGE = 1000  # lakeFS's limit for a listing and for a bulk delete alike
 
@@ -171,7 +170,10 @@ def _chunks(file: BinaryIO, size: int, seen: Callable[[bytes], object]) -> Itera
     """Exactly `size` bytes, or an error: a file that shrinks while it is sent must not become a shorter object."""
     left = size
     while left:
-        chunk = file.read(min(CHUNK, left))
+        try:
+            chunk = file.read(min(CHUNK, left))
+        except OSError as error:  # else it would be taken for a broken connection, and tried again
+            raise LakeError(f"a file could not be read while it was sent: {error}") from error
         if not chunk:
             raise LakeError(f"a file ended {left} bytes early while it was sent")
         seen(chunk)

@@ -48,6 +48,12 @@ def split(url: str) -> tuple[Origin, str]:
     return Origin(parts.scheme, parts.hostname or "", port, parts.netloc.rpartition("@")[2]), target
 
 
+def api_root(endpoint_url: str) -> str:
+    """Accept lakeFS's address with and without `/api/v1`, as lakectl does."""
+    root = endpoint_url.rstrip("/")
+    return root if root.endswith("/api/v1") else f"{root}/api/v1"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to send; `body` makes the content anew, so that a repeated try sends all of it."""
@@ -166,7 +172,7 @@ class Response:
         return b"".join(self.chunks())
 
     def _sized_chunks(self) -> Iterator[bytes]:
-        while size := int(_line(self._answers).partition(b";")[0], 16):
+        while size := _chunk_size(_line(self._answers)):
             while size:
                 chunk = self._answers.read(min(CHUNK, size))
                 if not chunk:
@@ -198,6 +204,13 @@ def _answer_head(answers: BufferedReader) -> bytes:
     while line := _line(answers):
         lines.append(line)
     return b"\r\n".join(lines) + b"\r\n"
+
+
+def _chunk_size(line: bytes) -> int:
+    try:
+        return int(line.partition(b";")[0], 16)
+    except ValueError:
+        raise BrokenConnection("the answer has a chunk without a size") from None
 
 
 def _line(answers: BufferedReader) -> bytes:

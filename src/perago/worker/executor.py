@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import structlog
+from pydantic import SecretStr
 
 from perago.attempt.failpoints import Failpoint
 from perago.attempt.lifecycle import Completed, Execution, Failed, Servers, run_attempt
@@ -24,8 +25,6 @@ from perago.authoring.task import TaskDefinition
 from perago.conductor.tasks import TaskResult
 from perago.config import RuntimeConfig
 from perago.data.workspace import DirectoryFiles, Transferred
-from perago.lake.control import LakeControl
-from perago.lake.objects import LakeObjects
 from perago.protocol.attempt import Attempt
 from perago.worker.logs import configure_logs
 from perago.worker.messages import Assignment, FenceAnswer, FenceQuestion, Finished, NotReady, Ready
@@ -65,8 +64,7 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
     except Exception as error:
         pipe.send(NotReady(f"{type(error).__name__}: {error}"))
         return
-    # A task without a workspace never asks a lake.
-    lake, objects = (LakeControl(*address), LakeObjects(*address)) if address else cast("Any", (None, None))
+    lake, objects = _lake_at(address)
     pipe.send(Ready())
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -77,6 +75,16 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
                 files = DirectoryFiles(objects, run.transferred)
                 servers = Servers(conductor, lake, files, watch=run.entered)
                 pipe.send(run.finished(servers, settings.config))
+
+
+def _lake_at(address: tuple[str, str, SecretStr] | None) -> tuple[Any, Any]:
+    """The gateways; a task without a workspace never asks them. Imported here: the supervisor needs no SDK."""
+    if address is None:
+        return None, None
+    from perago.lake.control import LakeControl
+    from perago.lake.objects import LakeObjects
+
+    return LakeControl(*address), LakeObjects(*address)
 
 
 class _Run:

@@ -2,6 +2,7 @@
 
 import heapq
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,33 +10,54 @@ from typing import Any, cast
 
 Line = dict[str, Any]
 _HIDDEN = {"event", "level", "timestamp", "task_id", "workflow", "execution_id", "exception", "phase"}
-
-
-def log_files(root: Path) -> list[Path]:
-    """Every log file below the root, rotated ones first."""
-    return sorted(root.rglob("*.jsonl*"), key=lambda file: (file.stat().st_mtime, file.name))
+_PAUSE = 0.2
 
 
 def read(root: Path, **wanted: str | None) -> Iterator[Line]:
     """All lines in the order of time whose fields are as wanted; a line that is cut off is passed over."""
-    merged = heapq.merge(*(_lines(file) for file in log_files(root)), key=lambda line: str(line.get("timestamp")))
-    return (line for line in merged if _is_wanted(line, wanted))
+    return (line for line in _Tail().lines(root) if _is_wanted(line, wanted))
 
 
 def follow(root: Path, **wanted: str | None) -> Iterator[Line]:
-    """Lines as they are written from now on."""
-    ends = {file: file.stat().st_size for file in log_files(root)}
+    """All lines, then those that are written from now on."""
+    tail = _Tail()
     while True:
-        for file in log_files(root):
-            with file.open() as opened:
-                opened.seek(ends.get(file, 0))
-                for text in opened:
-                    if text.endswith("\n"):
-                        ends[file] = ends.get(file, 0) + len(text.encode())
-                        line = _parsed(text)
-                        if line is not None and _is_wanted(line, wanted):
-                            yield line
-        time.sleep(0.2)
+        yield from (line for line in tail.lines(root) if _is_wanted(line, wanted))
+        time.sleep(_PAUSE)
+
+
+class _Tail:
+    """Reads every file on from where it was left; one that was rotated meanwhile is known by its inode."""
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[int, int], int] = {}
+
+    def lines(self, root: Path) -> Iterator[Line]:
+        """What is new since the last call, in the order of time."""
+        seen: set[tuple[int, int]] = set()
+        files = (self._new(file, seen) for file in sorted(root.rglob("*.jsonl*")))
+        return heapq.merge(*files, key=lambda line: str(line.get("timestamp")))
+
+    def _new(self, file: Path, seen: set[tuple[int, int]]) -> Iterator[Line]:
+        try:
+            opened = file.open("rb")
+        except FileNotFoundError:  # rotated or dropped just now
+            return
+        with opened:
+            status = os.fstat(opened.fileno())
+            inode = (status.st_dev, status.st_ino)
+            if inode in seen:  # rotated while the others were opened
+                return
+            seen.add(inode)
+            end = self._ends.get(inode, 0)
+            self._ends[inode] = opened.seek(end if end <= status.st_size else 0)
+            for text in opened:
+                if not text.endswith(b"\n"):
+                    return
+                self._ends[inode] += len(text)
+                line = _parsed(text)
+                if line is not None:
+                    yield line
 
 
 def shown(line: Line) -> str:
@@ -54,15 +76,7 @@ def _traceback(line: Line) -> Iterator[str]:
         yield f"{raised.get('exc_type')}: {raised.get('exc_value')}"
 
 
-def _lines(file: Path) -> Iterator[Line]:
-    with file.open(errors="replace") as opened:
-        for text in opened:
-            line = _parsed(text)
-            if line is not None:
-                yield line
-
-
-def _parsed(text: str) -> Line | None:
+def _parsed(text: bytes) -> Line | None:
     try:
         line = json.loads(text)
     except ValueError:

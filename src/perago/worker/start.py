@@ -3,13 +3,13 @@
 import os
 import socket
 import uuid
+from typing import Any
 
 from perago.authoring.errors import PeragoError, RuntimeConfigError
-from perago.authoring.task import TaskDefinition
-from perago.authoring.taskdef import build_taskdef
 from perago.conductor.client import ConductorClient
 from perago.conductor.taskdefs import taskdef_differences
 from perago.config import RuntimeConfig
+from perago.worker.facts import TaskFacts
 
 
 class TaskDefDriftError(PeragoError):
@@ -21,30 +21,29 @@ def new_worker_id(config: RuntimeConfig) -> str:
     return f"{config.worker_id_prefix}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
 
 
-async def check_taskdef(
-    conductor: ConductorClient, definition: TaskDefinition, module: str, *, allow: bool
-) -> str | None:
+async def check_taskdef(conductor: ConductorClient, taskdef: dict[str, Any], module: str, *, allow: bool) -> str | None:
     """The TaskDef must be registered and equal to the code's; with `allow` a drift is only told."""
-    registered = await conductor.get_taskdef(definition.name)
+    name = taskdef["name"]
+    registered = await conductor.get_taskdef(name)
     if registered is None:
-        raise TaskDefDriftError(f"{definition.name} is not registered on Conductor: run `perago register {module}`")
-    differences = taskdef_differences(registered, build_taskdef(definition))
+        raise TaskDefDriftError(f"{name} is not registered on Conductor: run `perago register {module}`")
+    differences = taskdef_differences(registered, taskdef)
     if not differences:
         return None
     named = "; ".join(f"{entry.path} is {entry.registered!r}, declared {entry.wanted!r}" for entry in differences[:5])
     more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
-    told = f"{definition.name} is registered otherwise than it is declared ({named}{more})"
+    told = f"{name} is registered otherwise than it is declared ({named}{more})"
     if allow:
         return told
     raise TaskDefDriftError(f"{told}: run `perago register {module}`, or go on with --allow-drift")
 
 
-def check_lakefs(config: RuntimeConfig, definition: TaskDefinition) -> None:
+def check_lakefs(config: RuntimeConfig, task: TaskFacts) -> None:
     """LakeFS must be configured, reachable and know the credentials."""
-    if definition.workspace is None:
+    if task.workspace_kind is None:
         return
-    if definition.workspace_kind != "path":
-        raise RuntimeConfigError(f"{definition.name} works on a SparkWorkspace, which this version cannot run yet")
+    if task.workspace_kind != "path":
+        raise RuntimeConfigError(f"{task.name} works on a SparkWorkspace, which this version cannot run yet")
     from perago.lake.objects import LakeObjects
 
     _ = LakeObjects(*config.require_lakefs()).presigned

@@ -5,7 +5,6 @@ Served from a thread, so that a stalled event loop is told instead of being wait
 
 import json
 import threading
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,7 +54,3 @@ def serve_status(address: str, healthy: Report, ready: Report, registry: Collect
     finally:
         server.shutdown()
         server.server_close()
-
-
-def age(moment: float | None) -> float | None:
-    return None if moment is None else round(time.monotonic() - moment, 2)

@@ -2,20 +2,22 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import threading
 import time
 import uuid
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from perago.attempt.directory import AttemptDirectory, collect
+from perago.attempt.failpoints import Failpoint
+from perago.authoring.controls import TaskControls
 from perago.authoring.errors import StaleAttemptError
-from perago.authoring.task import TaskDefinition
 from perago.conductor.client import ConductorClient
 from perago.conductor.errors import ConductorError
 from perago.conductor.tasks import PolledTask, TaskResult
@@ -26,7 +28,7 @@ from perago.worker.executor import ExecutorSettings
 from perago.worker.messages import Assignment, FenceAnswer, FenceQuestion, Finished, FromExecutor, NotReady, Ready
 from perago.worker.metrics import Metrics
 from perago.worker.slot import Executor, ThreadExecutor
-from perago.worker.status import age
+from perago.worker.vitals import Vitals
 
 _log = structlog.get_logger("perago.supervisor")
 
@@ -34,8 +36,7 @@ LONG_POLL_SECONDS = 5.0
 _REPORT_SECONDS = 60.0
 _LONGEST_BACKOFF = 30.0
 _LAST_WORDS_SECONDS = 5.0
-_STALLED_SECONDS = 15.0
-_POLL_STUCK_SECONDS = 90.0
+_GATHER_SECONDS = 0.004
 
 
 @dataclass
@@ -59,14 +60,13 @@ class Slot:
     backoff: float = 1.0
 
 
-@dataclass
-class Vitals:
-    """What a health check wants to know."""
+class DeclaredTask(Protocol):
+    """What the supervisor needs to know of its task."""
 
-    started: float = field(default_factory=time.monotonic)
-    last_beat: float = field(default_factory=time.monotonic)
-    last_poll: float | None = None
-    waiting_to_poll_since: float | None = None
+    @property
+    def name(self) -> str: ...
+    @property
+    def controls(self) -> TaskControls: ...
 
 
 class Supervisor:
@@ -75,7 +75,7 @@ class Supervisor:
     def __init__(
         self,
         module: str,
-        definition: TaskDefinition,
+        definition: DeclaredTask,
         config: RuntimeConfig,
         conductor: ConductorClient,
         worker_id: str,
@@ -103,8 +103,9 @@ class Supervisor:
 
         0: drained. 1: cannot work. 3: attempts were killed when the time to drain ran out. 130: a second signal.
         """
+        Failpoint.from_environment(os.environ)  # a wrong one is refused here, and not by every executor
         self._listen_for_signals()
-        self.watch_over()
+        self.vitals.watch(self._over)
         for slot in self._slots:
             self._start(slot)
         polling = asyncio.create_task(self._poll_forever())
@@ -178,6 +179,9 @@ class Supervisor:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
+            if len(free) < len(self._slots):
+                await asyncio.sleep(_GATHER_SECONDS)  # short attempts end together: one poll for all of them
+                free = [slot for slot in self._slots if slot.is_ready and slot.running is None]
             try:
                 self.vitals.waiting_to_poll_since = self.vitals.waiting_to_poll_since or time.monotonic()
                 with self.metrics.poll_seconds.time():
@@ -318,8 +322,9 @@ class Supervisor:
     # Results
 
     async def _report_and_free(self, slot: Slot, running: Running, result: TaskResult) -> None:
+        """The lease is kept until Conductor was told; whether it listened is read back beside the next attempt."""
         try:
-            await self._report(running, result)
+            told = await self._report(running, result)
         finally:
             if running.heartbeat is not None:
                 running.heartbeat.cancel()
@@ -327,28 +332,35 @@ class Supervisor:
                 slot.running = None
                 self.metrics.busy_slots.dec()
             self._changed.set()
+        if told:
+            await self._read_back(running, result)
 
-    async def _report(self, running: Running, result: TaskResult) -> None:
-        """Tell Conductor, within the time the budget gives, and read back whether it listened."""
+    async def _report(self, running: Running, result: TaskResult) -> bool:
+        """Tell Conductor within the time the budget gives."""
         budget = self._definition.controls.publish_budget
         limit = budget.conductor_completion_timeout_seconds if budget else _REPORT_SECONDS
         deadline = time.monotonic() + limit
         pause = 0.1
-        ids = _ids(running.task)
         while True:
             try:
                 await self._conductor.report(running.task.attempt, self._worker_id, result)
-                fresh = await self._conductor.current(running.task.attempt.task_id)
-                break
+                return True
             except ConductorError as error:
                 if not error.retryable or time.monotonic() + pause > deadline:
-                    _log.error(
-                        "result lost: Conductor could not be told", error=str(error), status=result.status, **ids
-                    )
+                    _log.error("result lost: Conductor could not be told", error=str(error), **_ids(running.task))
                     self.metrics.attempt_ended("LOST")
-                    return
+                    return False
             await asyncio.sleep(pause)
             pause = min(pause * 2, 3.0)
+
+    async def _read_back(self, running: Running, result: TaskResult) -> None:
+        """Conductor answers 200 to a result it drops, so look."""
+        ids = _ids(running.task)
+        try:
+            fresh = await self._conductor.current(running.task.attempt.task_id)
+        except ConductorError as error:
+            _log.warning("completion not confirmed", told=result.status, error=str(error), **ids)
+            return
         if fresh.status != result.status:
             self.metrics.attempt_ended("NOT_ACCEPTED")
             _log.error("completion not accepted", told=result.status, conductor_has=fresh.status, **ids)
@@ -377,29 +389,12 @@ class Supervisor:
             self.vitals.last_beat = time.monotonic()
             await asyncio.sleep(1)
 
-    def is_healthy(self) -> tuple[bool, dict[str, Any]]:
-        """Whether the event loop turns and polls come back; asked from another thread."""
-        loop_age, stuck = age(self.vitals.last_beat) or 0.0, age(self.vitals.waiting_to_poll_since) or 0.0
-        good = loop_age < _STALLED_SECONDS and stuck < _POLL_STUCK_SECONDS
-        told = {"healthy": good, "event_loop_age": loop_age, "last_poll_age": age(self.vitals.last_poll)}
-        return good, {**told, "waiting_for_poll": stuck}
-
     def is_ready(self) -> tuple[bool, dict[str, Any]]:
         """Whether the worker takes attempts: executors are up, Conductor answered, and it is not draining."""
         up = sum(slot.is_ready for slot in self._slots)
         good = bool(up) and self.vitals.last_poll is not None and not self._draining.is_set()
         busy = sum(slot.running is not None for slot in self._slots)
         return good, {"ready": good, "executors": up, "busy": busy, "draining": self._draining.is_set()}
-
-    def watch_over(self) -> None:
-        """A thread that says so when the event loop stalls; the loop itself could not."""
-
-        def watch() -> None:
-            while not self._over.wait(_STALLED_SECONDS / 2):
-                if not self.is_healthy()[0]:
-                    _log.error("worker is stalled", **self.is_healthy()[1])
-
-        threading.Thread(target=watch, name="perago-watchdog", daemon=True).start()
 
     def _give_up(self, why: str) -> None:
         self.broken = why

@@ -1,0 +1,52 @@
+"""What a supervisor knows of its task; the module is imported in a process of its own, since it is user code."""
+
+import multiprocessing
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from perago.authoring.controls import TaskControls
+from perago.authoring.errors import PeragoError, TaskDefinitionError
+from perago.authoring.task import WorkspaceKind
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """A task without its code."""
+
+    name: str
+    controls: TaskControls
+    workspace_kind: WorkspaceKind | None
+    taskdef: dict[str, Any]
+
+
+def read_facts(module: str) -> TaskFacts:
+    """Import the module in a fresh process and bring back what it declares."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe(duplex=False)
+    process = spawn.Process(target=_tell, args=(module, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        told = ours.recv()
+    except EOFError:
+        process.join()
+        raise TaskDefinitionError(f"module '{module}' ended the process that imported it") from None
+    finally:
+        ours.close()
+    process.join()
+    if isinstance(told, TaskFacts):
+        return told
+    raise TaskDefinitionError(str(told))
+
+
+def _tell(module: str, pipe: Connection) -> None:
+    from perago.authoring.module import load_module_task
+    from perago.authoring.taskdef import build_taskdef
+
+    try:
+        definition = load_module_task(module)
+        taskdef = build_taskdef(definition)
+        pipe.send(TaskFacts(definition.name, definition.controls, definition.workspace_kind, taskdef))
+    except PeragoError as error:
+        pipe.send(str(error))
