@@ -13,7 +13,7 @@ WORKERS ?= 3
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Start real lakeFS and Conductor, register an example task, show the state
+demo: $(READY) ## A workflow on real lakeFS and Conductor, run by real workers
 	@$(RUN)perago demo
 
 test: lint ## Lint, types, import directions and all tests, real servers included

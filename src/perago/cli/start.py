@@ -42,7 +42,10 @@ def start(
 
     Example: `perago start tasks.build -j 4`
     """
-    config = load_runtime_config(conductor_server_url=conductor_url, execution_mode=execution_mode)
+    given = load_runtime_config(conductor_server_url=conductor_url, execution_mode=execution_mode)
+    # A body may change its working directory; the worker's folders stay where they are.
+    roots = {"workspace_root": given.workspace_root.absolute(), "log_root": given.log_root.absolute()}
+    config = given.model_copy(update=roots)
     sys.exit(asyncio.run(_work(module, config, jobs, allow_drift, http)))
 
 

@@ -65,7 +65,9 @@ def apply(
 ) -> None:
     """Make the prefix on a staging branch equal to the workspace."""
     send = Upload(store, repository, branch, prefix, workspace)
-    puts = partitioned(plan.puts(), lambda file: file.signature.size, _PARTITION_OBJECTS, _PARTITION_BYTES)
+    # Few files go one by one, each on a thread of its own; many go in handfuls.
+    handful = _PARTITION_OBJECTS if plan.added + plan.changed > _UPLOAD_THREADS * _PARTITION_OBJECTS else 1
+    puts = partitioned(plan.puts(), lambda file: file.signature.size, handful, _PARTITION_BYTES)
     for objects, size in ordered_map(send, puts, _UPLOAD_THREADS):
         progress(Transferred("upload", objects, size))
 

@@ -65,6 +65,7 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
         pipe.send(NotReady(f"{type(error).__name__}: {error}"))
         return
     lake, objects = _lake_at(address)
+    home = Path.cwd()
     pipe.send(Ready())
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -75,6 +76,7 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
                 files = DirectoryFiles(objects, run.transferred)
                 servers = Servers(conductor, lake, files, watch=run.entered)
                 pipe.send(run.finished(servers, settings.config))
+                os.chdir(home)  # wherever the body went
 
 
 def _lake_at(address: tuple[str, str, SecretStr] | None) -> tuple[Any, Any]:
