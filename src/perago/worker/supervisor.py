@@ -19,7 +19,6 @@ from perago.attempt.failpoints import Failpoint
 from perago.authoring.controls import TaskControls
 from perago.authoring.errors import StaleAttemptError
 from perago.conductor.client import ConductorClient
-from perago.conductor.errors import ConductorError
 from perago.conductor.tasks import PolledTask, TaskResult
 from perago.config import RuntimeConfig
 from perago.protocol.attempt import assert_current_attempt_snapshot
@@ -27,6 +26,7 @@ from perago.protocol.names import branch_segment
 from perago.worker.executor import ExecutorSettings
 from perago.worker.messages import Assignment, FenceAnswer, FenceQuestion, Finished, FromExecutor, NotReady, Ready
 from perago.worker.metrics import Metrics
+from perago.worker.results import Results, ids_of
 from perago.worker.slot import Executor, ThreadExecutor
 from perago.worker.vitals import Vitals
 
@@ -45,7 +45,9 @@ class Running:
 
     task: PolledTask
     execution_id: str
+    is_sent: bool = False
     publishes: bool = False
+    is_finished: bool = False
     heartbeat: "asyncio.Task[None] | None" = None
     stopped_because: str | None = None
 
@@ -95,6 +97,9 @@ class Supervisor:
         self._background: set[asyncio.Task[None]] = set()
         self.vitals = Vitals()
         self.metrics = Metrics(definition.name)
+        budget = definition.controls.publish_budget
+        limit = budget.conductor_completion_timeout_seconds if budget else _REPORT_SECONDS
+        self._results = Results(conductor, worker_id, self.metrics, limit)
         self.broken: str | None = None
         self._over = threading.Event()
 
@@ -187,13 +192,14 @@ class Supervisor:
                 with self.metrics.poll_seconds.time():
                     tasks = await asyncio.wait_for(self._take(len(free)), LONG_POLL_SECONDS + 20)
                 trouble = 0
-            except (ConductorError, TimeoutError) as error:
+            except Exception as error:  # whatever it is, a worker that no longer polls helps nobody
                 trouble += 1
-                _log.warning("poll failed", error=str(error), times=trouble)
+                _log.warning("poll failed", error=f"{type(error).__name__}: {error}", times=trouble)
                 await asyncio.sleep(min(0.2 * 2**trouble, 5.0))
                 continue
             self.vitals.last_poll, self.vitals.waiting_to_poll_since = time.monotonic(), None
-            for slot, task in zip(free, tasks, strict=False):
+            # A slot's executor may have died while the poll waited: the task then waits for the next one.
+            for slot, task in zip(sorted(free, key=lambda slot: not slot.is_ready), tasks, strict=False):
                 self._assign(slot, task)
 
     async def _take(self, count: int) -> list[PolledTask]:
@@ -212,20 +218,27 @@ class Supervisor:
         slot.running = running
         self.metrics.busy_slots.inc()
         running.heartbeat = asyncio.create_task(self._keep_lease(slot, running))
-        _log.info("assigned", slot=slot.number, execution_id=execution_id, **_ids(task))
-        if slot.executor is not None:
-            self._spawn(slot.executor.send(Assignment(execution_id, task.attempt, task.payload)))
+        _log.info("assigned", slot=slot.number, execution_id=execution_id, **ids_of(task))
+        self._hand_over(slot)
+
+    def _hand_over(self, slot: Slot) -> None:
+        """Send a slot's attempt to its executor once both are there."""
+        running = slot.running
+        if running is not None and not running.is_sent and slot.is_ready and slot.executor is not None:
+            running.is_sent = True
+            assignment = Assignment(running.execution_id, running.task.attempt, running.task.payload)
+            self._spawn(slot.executor.send(assignment))
 
     # Leases
 
     async def _keep_lease(self, slot: Slot, running: Running) -> None:
         """Extend the lease until the result is told, and look whether Conductor still wants it."""
         budget = self._definition.controls.publish_budget
-        period = budget.heartbeat_interval_seconds if budget else max(0.5, min(30.0, running.task.lease_seconds / 4))
+        period = min(budget.heartbeat_interval_seconds if budget else 30.0, max(0.5, running.task.lease_seconds / 4))
         while True:
             await asyncio.sleep(period)
             if slot.executor is not None and slot.executor.is_stopped():
-                _log.warning("lease not extended: the executor is stopped", slot=slot.number, **_ids(running.task))
+                _log.warning("lease not extended: the executor is stopped", slot=slot.number, **ids_of(running.task))
                 continue
             try:
                 with self.metrics.heartbeat_seconds.time():
@@ -234,15 +247,15 @@ class Supervisor:
                 assert_current_attempt_snapshot(running.task.attempt, fresh)
             except StaleAttemptError as error:
                 self._stop_stale(slot, running, str(error))
-            except ConductorError as error:
-                _log.warning("lease not extended", error=str(error), **_ids(running.task))
+            except Exception as error:  # a lease is tried for as long as the attempt lives
+                _log.warning("lease not extended", error=f"{type(error).__name__}: {error}", **ids_of(running.task))
 
     def _stop_stale(self, slot: Slot, running: Running, why: str) -> None:
         """Conductor has ended the attempt. Past its last fence it is publishing, and is left to end by itself."""
-        if running.stopped_because or running.publishes or slot.running is not running:
+        if running.stopped_because or running.publishes or running.is_finished or slot.running is not running:
             return
         running.stopped_because = why
-        _log.warning("attempt stopped: Conductor has ended it", why=why, **_ids(running.task))
+        _log.warning("attempt stopped: Conductor has ended it", why=why, **ids_of(running.task))
         if slot.executor is not None:
             slot.executor.kill()
 
@@ -262,6 +275,7 @@ class Supervisor:
         match said:
             case Ready():
                 slot.is_ready = True
+                self._hand_over(slot)
                 _log.info("executor ready", slot=slot.number, pid=executor.pid)
             case NotReady(reason):
                 self._give_up(f"the task's module cannot be used: {reason}")
@@ -278,8 +292,8 @@ class Supervisor:
             return
         try:
             fresh = await asyncio.wait_for(self._conductor.current(running.task.attempt.task_id), 20)
-        except (ConductorError, TimeoutError) as error:
-            await executor.send(FenceAnswer(asked.question, None, str(error)))
+        except Exception as error:
+            await executor.send(FenceAnswer(asked.question, None, f"{type(error).__name__}: {error}"))
             return
         running.publishes = running.publishes or asked.last
         await executor.send(FenceAnswer(asked.question, fresh))
@@ -289,6 +303,7 @@ class Supervisor:
         if running is None or running.execution_id != said.execution_id:
             return
         slot.backoff = 1.0
+        running.is_finished = True
         self.metrics.attempt_took(said.phases, said.transferred)
         self._spawn(self._report_and_free(slot, running, said.result))
 
@@ -303,28 +318,37 @@ class Supervisor:
         running, slot.is_ready, slot.executor = slot.running, False, None
         slot.generation += 1
         _log.warning("executor ended", slot=slot.number, how=how, restart_in=slot.backoff)
-        if running is not None:
-            self._collect(running)
+        if running is not None and not running.is_finished and (running.is_sent or self._draining.is_set()):
+            running.is_finished = True
             why = running.stopped_because or f"executor crash: {how} (slot {slot.number})"
-            self._spawn(self._report_and_free(slot, running, TaskResult("FAILED", {}, why)))
+            self._spawn(self._bury(slot, running, TaskResult("FAILED", {}, why)))
         if not self._draining.is_set():
             self._spawn(self._restart(slot))
         self._changed.set()
 
+    async def _bury(self, slot: Slot, running: Running, result: TaskResult) -> None:
+        await asyncio.to_thread(self._collect, running)
+        await self._report_and_free(slot, running, result)
+
     async def _restart(self, slot: Slot) -> None:
         pause, slot.backoff = slot.backoff, min(slot.backoff * 2, _LONGEST_BACKOFF)
-        with contextlib.suppress(TimeoutError):
+        try:
             await asyncio.wait_for(self._draining.wait(), pause)
+        except TimeoutError:
+            self.metrics.restarts.inc()
+            self._start(slot)
             return
-        self.metrics.restarts.inc()
-        self._start(slot)
+        waiting = slot.running
+        if waiting is not None and not waiting.is_finished:
+            waiting.is_finished = True
+            await self._report_and_free(slot, waiting, TaskResult("FAILED", {}, "the worker is stopping"))
 
     # Results
 
     async def _report_and_free(self, slot: Slot, running: Running, result: TaskResult) -> None:
         """The lease is kept until Conductor was told; whether it listened is read back beside the next attempt."""
         try:
-            told = await self._report(running, result)
+            told = await self._results.tell(running.task, result)
         finally:
             if running.heartbeat is not None:
                 running.heartbeat.cancel()
@@ -333,40 +357,7 @@ class Supervisor:
                 self.metrics.busy_slots.dec()
             self._changed.set()
         if told:
-            await self._read_back(running, result)
-
-    async def _report(self, running: Running, result: TaskResult) -> bool:
-        """Tell Conductor within the time the budget gives."""
-        budget = self._definition.controls.publish_budget
-        limit = budget.conductor_completion_timeout_seconds if budget else _REPORT_SECONDS
-        deadline = time.monotonic() + limit
-        pause = 0.1
-        while True:
-            try:
-                await self._conductor.report(running.task.attempt, self._worker_id, result)
-                return True
-            except ConductorError as error:
-                if not error.retryable or time.monotonic() + pause > deadline:
-                    _log.error("result lost: Conductor could not be told", error=str(error), **_ids(running.task))
-                    self.metrics.attempt_ended("LOST")
-                    return False
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 3.0)
-
-    async def _read_back(self, running: Running, result: TaskResult) -> None:
-        """Conductor answers 200 to a result it drops, so look."""
-        ids = _ids(running.task)
-        try:
-            fresh = await self._conductor.current(running.task.attempt.task_id)
-        except ConductorError as error:
-            _log.warning("completion not confirmed", told=result.status, error=str(error), **ids)
-            return
-        if fresh.status != result.status:
-            self.metrics.attempt_ended("NOT_ACCEPTED")
-            _log.error("completion not accepted", told=result.status, conductor_has=fresh.status, **ids)
-            return
-        _log.info("attempt ended", status=result.status, reason=result.reason, **ids)
-        self.metrics.attempt_ended(result.status)
+            await self._results.read_back(running.task, result)
 
     # Leftovers and life signs
 
@@ -409,6 +400,8 @@ class Supervisor:
         def done(ended: "asyncio.Task[None]") -> None:
             self._background.discard(ended)
             self._changed.set()
+            if not ended.cancelled() and ended.exception() is not None:
+                _log.error("supervisor trouble", exc_info=ended.exception())
 
         task.add_done_callback(done)
 
@@ -422,13 +415,3 @@ def collect_leftovers(config: RuntimeConfig) -> None:
     ttl = config.workspace_gc_ttl.total_seconds()
     for leftover in collect(config.workspace_root, ttl, time.time(), failed):
         _log.info("leftover collected", directory=str(leftover.path), why=leftover.why)
-
-
-def _ids(task: PolledTask) -> dict[str, object]:
-    attempt = task.attempt
-    return {
-        "workflow": attempt.workflow_instance_id,
-        "task_id": attempt.task_id,
-        "retry_count": attempt.retry_count,
-        "reference": attempt.reference_task_name,
-    }

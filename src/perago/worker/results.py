@@ -1,0 +1,66 @@
+"""Results on their way to Conductor: sent for as long as allowed, and read back."""
+
+import asyncio
+import time
+
+import structlog
+
+from perago.conductor.client import ConductorClient
+from perago.conductor.errors import ConductorError
+from perago.conductor.tasks import PolledTask, TaskResult
+from perago.worker.metrics import Metrics
+
+_log = structlog.get_logger("perago.supervisor")
+
+_LONGEST_PAUSE = 3.0
+
+
+class Results:
+    """Tells Conductor how attempts ended."""
+
+    def __init__(self, conductor: ConductorClient, worker_id: str, metrics: Metrics, limit_seconds: float) -> None:
+        self._conductor = conductor
+        self._worker_id = worker_id
+        self._metrics = metrics
+        self._limit_seconds = limit_seconds
+
+    async def tell(self, task: PolledTask, result: TaskResult) -> bool:
+        """Send a result, again while that can help and time is left; False when it was lost."""
+        deadline = time.monotonic() + self._limit_seconds
+        pause = 0.1
+        while True:
+            try:
+                await self._conductor.report(task.attempt, self._worker_id, result)
+                return True
+            except ConductorError as error:
+                if not error.retryable or time.monotonic() + pause > deadline:
+                    _log.error("result lost: Conductor could not be told", error=str(error), **ids_of(task))
+                    self._metrics.attempt_ended("LOST")
+                    return False
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def read_back(self, task: PolledTask, result: TaskResult) -> None:
+        """Conductor answers 200 to a result it drops, so look."""
+        try:
+            fresh = await self._conductor.current(task.attempt.task_id)
+        except ConductorError as error:
+            _log.warning("completion not confirmed", told=result.status, error=str(error), **ids_of(task))
+            return
+        if fresh.status != result.status:
+            self._metrics.attempt_ended("NOT_ACCEPTED")
+            _log.error("completion not accepted", told=result.status, conductor_has=fresh.status, **ids_of(task))
+            return
+        _log.info("attempt ended", status=result.status, reason=result.reason, **ids_of(task))
+        self._metrics.attempt_ended(result.status)
+
+
+def ids_of(task: PolledTask) -> dict[str, object]:
+    """What every log line of an attempt carries."""
+    attempt = task.attempt
+    return {
+        "workflow": attempt.workflow_instance_id,
+        "task_id": attempt.task_id,
+        "retry_count": attempt.retry_count,
+        "reference": attempt.reference_task_name,
+    }
