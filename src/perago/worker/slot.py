@@ -8,11 +8,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
 import psutil
 
+from perago.conductor.tasks import PolledTask
 from perago.worker.executor import ExecutorSettings, run_executor, serve
 from perago.worker.messages import Assignment, FenceAnswer, FromExecutor
 
@@ -125,3 +127,26 @@ class ThreadExecutor(Executor):
 
     def _ended(self) -> None:
         self._pipe.close()
+
+
+@dataclass
+class Running:
+    """An attempt an executor works on."""
+
+    task: PolledTask
+    execution_id: str
+    is_sent: bool = False
+    publishes: bool = False
+    is_finished: bool = False
+    heartbeat: "asyncio.Task[None] | None" = None
+    stopped_because: str | None = None
+
+
+@dataclass
+class Slot:
+    number: int
+    generation: int = 0
+    executor: Executor | None = None
+    is_ready: bool = False
+    running: Running | None = None
+    backoff: float = 1.0

@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +26,7 @@ from perago.worker.executor import ExecutorSettings
 from perago.worker.messages import Assignment, FenceAnswer, FenceQuestion, Finished, FromExecutor, NotReady, Ready
 from perago.worker.metrics import Metrics
 from perago.worker.results import Results, ids_of
-from perago.worker.slot import Executor, ThreadExecutor
+from perago.worker.slot import Executor, Running, Slot, ThreadExecutor
 from perago.worker.vitals import Vitals
 
 _log = structlog.get_logger("perago.supervisor")
@@ -37,29 +36,6 @@ _REPORT_SECONDS = 60.0
 _LONGEST_BACKOFF = 30.0
 _LAST_WORDS_SECONDS = 5.0
 _GATHER_SECONDS = 0.004
-
-
-@dataclass
-class Running:
-    """An attempt an executor works on."""
-
-    task: PolledTask
-    execution_id: str
-    is_sent: bool = False
-    publishes: bool = False
-    is_finished: bool = False
-    heartbeat: "asyncio.Task[None] | None" = None
-    stopped_because: str | None = None
-
-
-@dataclass
-class Slot:
-    number: int
-    generation: int = 0
-    executor: Executor | None = None
-    is_ready: bool = False
-    running: Running | None = None
-    backoff: float = 1.0
 
 
 class DeclaredTask(Protocol):
