@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, computed_field
 
 from perago import (
     ExecutionLimits,
@@ -387,3 +387,14 @@ def test_a_limit_registered_but_no_longer_declared_is_a_difference(limit: str) -
     wanted = build_taskdef(declared(Params))
 
     assert taskdef_differences({**wanted, limit: 7}, wanted) == [Difference(limit, 7, ABSENT)]
+
+
+@pytest.mark.parametrize(
+    "alias", [AliasChoices("first", "second"), AliasPath("outer", "inner")], ids=["choices", "path"]
+)
+def test_an_alias_that_stands_for_several_places_is_refused_with_the_fix(alias: AliasChoices | AliasPath) -> None:
+    class Aliased(BaseModel):
+        value: int = Field(validation_alias=alias)
+
+    with pytest.raises(TaskDefinitionError, match="use one plain alias"):
+        build_taskdef(declared(Aliased))
