@@ -19,6 +19,7 @@ import pytest
 from perago.attempt import directory as module
 from perago.attempt.directory import AttemptDirectory, Leftover, collect, leftovers
 from perago.authoring.paths import MARKER_NAME
+from perago.identity import process_start
 from perago.protocol.attempt import Attempt
 
 ATTEMPT = Attempt("wf-1", "t-1", 2, "build_ref", 5, 3, "IN_PROGRESS")
@@ -55,7 +56,7 @@ def make_old(directory: AttemptDirectory) -> None:
 def ended_process() -> dict[str, Any]:
     """The marks of a process that was there and is no more."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    started = psutil.Process(child.pid).create_time()
+    started = process_start(child.pid)
     child.communicate()
     return {"pid": child.pid, "process_started": started}
 
@@ -98,7 +99,7 @@ def test_the_marker_tells_who_works_on_what_since_when(root: Path) -> None:
     assert told["attempt"]["workflow_instance_id"] == "wf-1"
     assert told["attempt"]["retry_count"] == 2
     assert told["pid"] == os.getpid()
-    assert told["process_started"] == psutil.Process().create_time()
+    assert told["process_started"] == process_start(os.getpid())
     assert before <= told["created"] <= time.time()
 
 
@@ -185,7 +186,7 @@ def test_a_dead_owners_directory_is_a_leftover_at_once(root: Path) -> None:
 
 def test_a_process_id_used_again_by_another_process_is_no_owner(root: Path) -> None:
     directory = made(root)
-    alter(directory, process_started=psutil.Process().create_time() - 100)
+    alter(directory, process_started=(process_start(os.getpid()) or 0) - 100)
 
     assert found(root) == [directory.path.name]
 
@@ -193,7 +194,7 @@ def test_a_process_id_used_again_by_another_process_is_no_owner(root: Path) -> N
 def test_a_zombie_is_no_owner(root: Path) -> None:
     directory = made(root)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    alter(directory, pid=child.pid, process_started=psutil.Process(child.pid).create_time())
+    alter(directory, pid=child.pid, process_started=process_start(child.pid))
     assert found(root) == []
 
     assert child.stdin is not None
@@ -207,7 +208,7 @@ def test_a_zombie_is_no_owner(root: Path) -> None:
 def test_a_marker_forged_with_a_live_process_keeps_the_directory(root: Path) -> None:
     parent = psutil.Process(os.getppid())
     directory = made(root)
-    alter(directory, pid=parent.pid, process_started=parent.create_time())
+    alter(directory, pid=parent.pid, process_started=process_start(parent.pid))
     make_old(directory)
 
     assert found(root) == []

@@ -7,19 +7,17 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
 from perago.authoring.paths import MARKER_NAME
+from perago.identity import lives, process_start
 from perago.protocol.attempt import Attempt
 from perago.protocol.names import branch_segment
 
 _OURS = re.compile(r".+-[0-9a-f]{32}")
-_SAME_START = 1.0
 _MARKER_BYTES = 64 * 1024
 
 
@@ -36,13 +34,13 @@ class AttemptDirectory:
     @classmethod
     def create(cls, root: Path, attempt: Attempt, execution_id: str, task_name: str) -> "AttemptDirectory":
         root.mkdir(parents=True, exist_ok=True)
-        directory = cls(root.resolve() / f"{branch_segment(attempt.task_id)}-{execution_id}")
+        directory = cls(root.resolve() / directory_name(attempt, execution_id))
         marker = {
             "task": task_name,
             "attempt": asdict(attempt),
             "execution_id": execution_id,
             "pid": os.getpid(),
-            "process_started": psutil.Process().create_time(),
+            "process_started": process_start(os.getpid()),
             "created": time.time(),
         }
         directory.path.mkdir(mode=0o700)
@@ -57,17 +55,25 @@ class AttemptDirectory:
     def remove(self) -> None:
         """Remove the directory, also what a body locked; one that is gone already is as wanted."""
         try:
-            shutil.rmtree(self.path)
+            self._remove_tree()
         except FileNotFoundError:
             if self.path.exists():
                 raise
         except PermissionError:
             _unlock(self.path)
+            self._remove_tree()
+
+    def _remove_tree(self) -> None:
+        try:
             shutil.rmtree(self.path)
         except RecursionError as error:
-            raise OSError(
-                errno.ENAMETOOLONG, "directories are nested too deeply to be removed", str(self.path)
-            ) from error
+            told = "directories are nested too deeply to be removed"
+            raise OSError(errno.ENAMETOOLONG, told, str(self.path)) from error
+
+
+def directory_name(attempt: Attempt, execution_id: str) -> str:
+    """The name of an execution's directory below the workspace root."""
+    return f"{branch_segment(attempt.task_id)}-{execution_id}"
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,8 @@ class Leftover:
     why: Literal["its owner has ended", "it has no readable marker and is old"]
 
 
-def leftovers(root: Path, ttl_seconds: float, now: float) -> Iterator[Leftover]:
-    """Directories of attempts that nobody works in any more.
+def leftovers(root: Path, ttl_seconds: float, now: float, keep: Collection[str] = ()) -> Iterator[Leftover]:
+    """Directories of attempts that nobody works in any more; those named in `keep` are known to be worked in.
 
     A marker tells the owner, and only its process id and start time are believed: a body may have written it.
     Without a readable one the directory's age decides. Anything not named like an attempt is not ours.
@@ -85,20 +91,22 @@ def leftovers(root: Path, ttl_seconds: float, now: float) -> Iterator[Leftover]:
     if not root.is_dir():
         return
     for entry in sorted(root.iterdir()):
-        if entry.is_symlink() or not entry.is_dir() or not _OURS.fullmatch(entry.name):
+        if entry.name in keep or entry.is_symlink() or not entry.is_dir() or not _OURS.fullmatch(entry.name):
             continue
         owner = _owner(entry)
         if owner is None:
             if _age(entry, now) > ttl_seconds:
                 yield Leftover(entry, "it has no readable marker and is old")
-        elif not _lives(*owner):
+        elif not lives(*owner):
             yield Leftover(entry, "its owner has ended")
 
 
-def collect(root: Path, ttl_seconds: float, now: float, failed: Callable[[Path, OSError], None]) -> list[Leftover]:
+def collect(
+    root: Path, ttl_seconds: float, now: float, failed: Callable[[Path, OSError], None], keep: Collection[str] = ()
+) -> list[Leftover]:
     """Remove leftovers; one that cannot be removed is told and left for the next time."""
     removed: list[Leftover] = []
-    for leftover in leftovers(root, ttl_seconds, now):
+    for leftover in leftovers(root, ttl_seconds, now, keep):
         try:
             AttemptDirectory(leftover.path).remove()
             removed.append(leftover)
@@ -124,14 +132,6 @@ def _age(directory: Path, now: float) -> float:
         return now - directory.lstat().st_mtime
     except FileNotFoundError:  # its owner has just removed it
         return 0.0
-
-
-def _lives(pid: int, started: float) -> bool:
-    try:
-        process = psutil.Process(pid)
-        return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - started) < _SAME_START
-    except (psutil.NoSuchProcess, ValueError, OverflowError):
-        return False
 
 
 def _unlock(directory: Path) -> None:

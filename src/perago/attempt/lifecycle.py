@@ -123,7 +123,7 @@ def worked_directory(execution: Execution, given: TaskInput, servers: Servers, r
     finally:
         try:
             directory.remove()  # 10
-        except OSError as error:
+        except Exception as error:
             _log.warning("failed to clean attempt workspace", directory=str(directory.path), error=str(error))
 
 

@@ -71,7 +71,8 @@ def dump_result(definition: TaskDefinition, result: object) -> dict[str, Any]:
     try:
         # By the annotated model, as its schema is: what a subclass adds stays with the body.
         dumped = TypeAdapter(definition.result_model).dump_python(result, mode="json", by_alias=True, warnings="error")
-        size = len(json.dumps(dumped, allow_nan=False))  # Conductor refuses NaN and infinities for good
+        # Conductor refuses NaN and infinities for good, and nobody can send half of a surrogate pair.
+        size = len(json.dumps(dumped, allow_nan=False, ensure_ascii=False).encode())
     except Exception as error:
         raise TaskExecutionError(f"{definition.name} returned a result that is not JSON: {error}") from error
     if size > _OUTPUT_BYTES:

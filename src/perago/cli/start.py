@@ -52,15 +52,18 @@ def start(
 async def _work(module: str, config: RuntimeConfig, jobs: int, allow_drift: bool, http: str | None) -> int:
     from perago.conductor.client import ConductorClient
     from perago.worker.facts import read_facts
+    from perago.worker.leftovers import collect_leftovers
     from perago.worker.lock import only_supervisor
     from perago.worker.logs import configure_logs, log_folder
     from perago.worker.start import check_lakefs, check_taskdef, new_worker_id
-    from perago.worker.supervisor import Supervisor, collect_leftovers
+    from perago.worker.supervisor import Supervisor
+    from perago.worker.tracing import check_tracing
 
     task = read_facts(module)
     worker_id = new_worker_id(config)
     url, key, secret = config.require_conductor(), config.conductor_auth_key, config.conductor_auth_secret
     async with ConductorClient(url, key, secret) as conductor:
+        check_tracing()
         check_lakefs(config, task)
         drift = await check_taskdef(conductor, task.taskdef, module, allow=allow_drift)
         if drift:

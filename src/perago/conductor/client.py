@@ -1,6 +1,7 @@
 """The Conductor gateway: plain HTTP over one pooled client, its errors told apart by what can be done."""
 
 from collections.abc import Generator
+from dataclasses import replace
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self, cast
@@ -57,13 +58,19 @@ class ConductorClient:
 
     async def current(self, task_id: str) -> Attempt:
         """A task as Conductor has it now: the only truth, since updates of ended tasks are answered 200 too."""
-        return attempt_of(await self._read(f"/tasks/{task_id}"))
+        task = await self._read(f"/tasks/{task_id}")
+        try:
+            return attempt_of(task)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ConductorError(
+                f"Conductor's answer for task {task_id} is not a task ({type(error).__name__}: {error})", retryable=True
+            ) from error
 
     async def extend_lease(self, attempt: Attempt, worker_id: str) -> None:
         await self._call("POST", "/tasks", json=lease_body(attempt, worker_id))
 
     async def report(self, attempt: Attempt, worker_id: str, result: TaskResult) -> None:
-        await self._call("POST", "/tasks", json=result_body(attempt, worker_id, result))
+        await self._call("POST", "/tasks", json=result_body(attempt, worker_id, _readable(result)))
 
     async def put_workflow(self, definition: dict[str, Any]) -> None:
         await self._call("PUT", "/metadata/workflow", json=[definition])
@@ -99,6 +106,12 @@ class ConductorClient:
         if response.is_error:
             raise error_of(response)
         return response
+
+
+def _readable(result: TaskResult) -> TaskResult:
+    """A reason may quote a file name that is not UTF-8, which no JSON can carry as it is."""
+    reason = result.reason
+    return result if reason is None else replace(result, reason=reason.encode(errors="replace").decode())
 
 
 class _KeyAuth(httpx.Auth):

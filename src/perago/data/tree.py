@@ -32,6 +32,8 @@ class LocalFile:
 
 def walk(root: Path) -> Iterator[LocalFile]:
     """Every file below `root` by relative path, sorted by the path's bytes; what cannot be published is refused."""
+    if root.is_symlink():
+        raise _refused("symlinks", os.fsencode(root.name))
     yield from _walk(os.fsencode(root), b"")
 
 

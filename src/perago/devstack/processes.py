@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 from pydantic import BaseModel
 
+from perago.identity import lives, process_start
+
 LOOPBACK = "127.0.0.1"
-_SAME_START = 1.0  # seconds; the kernel's clock and ours round differently
 
 
 class ProcessId(BaseModel):
@@ -35,7 +36,7 @@ def start(command: Sequence[str | Path], environment: Mapping[str, str], log: Pa
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    started = psutil.Process(process.pid).create_time()
+    started = process_start(process.pid) or 0.0
     process.returncode = 0  # it is meant to outlive us: subprocess need not warn that nobody waits for it
     return ProcessId(pid=process.pid, started=started)
 
@@ -43,9 +44,7 @@ def start(command: Sequence[str | Path], environment: Mapping[str, str], log: Pa
 def find(process: ProcessId) -> psutil.Process | None:
     """The process, if it still runs."""
     try:
-        found = psutil.Process(process.pid)
-        alive = found.status() != psutil.STATUS_ZOMBIE
-        return found if alive and abs(found.create_time() - process.started) < _SAME_START else None
+        return psutil.Process(process.pid) if lives(process.pid, process.started) else None
     except psutil.NoSuchProcess:
         return None
 

@@ -83,4 +83,6 @@ def unanswered(doing: str, cause: BaseException, *, changes: bool = False) -> La
 
 
 def _told(cause: BaseException) -> str:
-    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+    """What went wrong, without the server's address: a reason is shown to people who need not know it."""
+    told = cause.strerror or (cause.args[0] if cause.args else "") if isinstance(cause, OSError) else ""
+    return f"{type(cause).__name__}: {told}" if told else type(cause).__name__

@@ -11,10 +11,14 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from perago.lake.errors import LakeError, answered
+from perago.lake.errors import LakeError, LakeForbidden, answered
 from perago.lake.retries import repeated
 from perago.lake.transport import CHUNK, Connections, Request, Response, api_root, split
 
+# S3 takes no more in one PUT; lakeFS itself sends larger ones in parts.
+_LARGEST_PUT = 5 * 1024**3
+# Azure asks for it, and others pass over it.
+_BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}
 PAGE = 1000  # lakeFS's limit for a listing and for a bulk delete alike
 
 
@@ -69,13 +73,15 @@ class LakeObjects:
 
     def fetch(self, repository: str, ref: str, wanted: RemoteObject, sink: Sink) -> int:
         """Stream an object into a sink and give the number of bytes; a cut connection begins it anew."""
-        doing = f"reading object {wanted.path!r}"
         if wanted.url:
-            request = Request("GET", *split(wanted.url), {}, doing)
-        else:
-            target = f"{self._refs(repository, ref)}/objects?path={_q(wanted.path)}"
-            request = Request("GET", self._server, target, self._auth, doing)
+            try:
+                return self._fetch(Request("GET", *split(wanted.url), {}, _reading(wanted)), sink)
+            except LakeForbidden:
+                pass  # the signature has run out meanwhile: lakeFS itself hands the object out
+        target = f"{self._refs(repository, ref)}/objects?path={_q(wanted.path)}"
+        return self._fetch(Request("GET", self._server, target, self._auth, _reading(wanted)), sink)
 
+    def _fetch(self, request: Request, sink: Sink) -> int:
         def once() -> int:
             sink.restart()
             with self._connections.send(request) as response:
@@ -91,7 +97,7 @@ class LakeObjects:
     def _store_once(self, repository: str, branch: str, path: str, content: Callable[[], BinaryIO], size: int) -> None:
         sent = md5(usedforsecurity=False)
         with content() as file:
-            if self.presigned:
+            if self.presigned and size <= _LARGEST_PUT:
                 self._store_presigned(repository, branch, path, file, size)
                 return
             target = f"{self._branches(repository, branch)}/objects?path={_q(path)}"
@@ -109,10 +115,12 @@ class LakeObjects:
         staging = self._json("GET", f"{place}&presign=true", doing)
         sent = md5(usedforsecurity=False)
         body = partial(_chunks, file, size, sent.update)
-        upload = Request("PUT", *split(staging["presigned_url"]), {}, doing, body, size)
+        upload = Request("PUT", *split(staging["presigned_url"]), _BLOCK_BLOB, doing, body, size)
         with self._connections.send(upload) as response:
             self._raise_for_status(upload, response)
             response.read()
+            if response.md5 is not None and response.md5 != sent.hexdigest():
+                raise LakeError(f"the storage has something else than was sent as object {path!r}")
         link = {"staging": staging, "checksum": sent.hexdigest(), "size_bytes": size}
         self._json("PUT", place, doing, {**link, "content_type": "application/octet-stream"})
 
@@ -138,7 +146,7 @@ class LakeObjects:
             return response.read()
 
     def _raise_for_status(self, request: Request, response: Response) -> None:
-        if response.status < 400:
+        if 200 <= response.status < 300:  # a redirect has carried nothing out
             return
         told = response.read()
         try:
@@ -152,6 +160,10 @@ class LakeObjects:
 
     def _branches(self, repository: str, branch: str) -> str:
         return f"{self._root}/repositories/{_q(repository)}/branches/{_q(branch)}"
+
+
+def _reading(wanted: RemoteObject) -> str:
+    return f"reading object {wanted.path!r}"
 
 
 def _q(text: str) -> str:

@@ -24,6 +24,7 @@ _PORTS = {"http": 80, "https": 443}
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3}) ?([^\r\n]*)")
 _LENGTH = re.compile(rb"\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\ntransfer-encoding:[ \t]*chunked", re.IGNORECASE)
+_MD5_TAG = re.compile(rb"\netag:[ \t]*\"([0-9a-f]{32})\"", re.IGNORECASE)
 _CLOSE = re.compile(rb"\nconnection:[ \t]*close", re.IGNORECASE)
 
 
@@ -145,6 +146,8 @@ class Response:
             raise BrokenConnection("the answer is not HTTP")
         self.status = int(status[2])
         self.reason = status[3].decode("latin-1")
+        tag = _MD5_TAG.search(head)
+        self.md5 = tag[1].decode() if tag else None
         length = _LENGTH.search(head)
         self._chunked = _CHUNKED.search(head) is not None
         self._left = int(length[1]) if length and not self._chunked else (0 if self.status == 204 else None)

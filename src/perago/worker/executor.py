@@ -27,7 +27,7 @@ from perago.config import RuntimeConfig
 from perago.data.workspace import DirectoryFiles, Transferred
 from perago.protocol.attempt import Attempt
 from perago.worker.logs import configure_logs
-from perago.worker.messages import Assignment, FenceAnswer, FenceQuestion, Finished, NotReady, Ready
+from perago.worker.messages import Assignment, Farewell, FenceAnswer, FenceQuestion, Finished, NotReady, Ready
 from perago.worker.tracing import attempt_span
 
 _log = structlog.get_logger("perago.executor")
@@ -56,7 +56,7 @@ def run_executor(settings: ExecutorSettings, pipe: Connection, lifeline: Connect
 
 
 def serve(settings: ExecutorSettings, pipe: Connection) -> None:
-    """Take assignments until the pipe closes."""
+    """Take assignments until told to end, or the pipe closes."""
     try:
         definition = load_module_task(settings.module)
         failpoint = Failpoint.from_environment(os.environ)
@@ -68,8 +68,7 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
     home = Path.cwd()
     pipe.send(Ready())
     with contextlib.suppress(EOFError, OSError):
-        while True:
-            assignment = pipe.recv()
+        while not isinstance(assignment := pipe.recv(), Farewell):
             if isinstance(assignment, Assignment):  # else an answer to a question nobody waits for any more
                 run = _Run(assignment, definition, failpoint)
                 conductor = OverPipe(pipe, assignment.execution_id, run.publishes_next)

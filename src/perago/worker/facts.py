@@ -9,6 +9,8 @@ from perago.authoring.controls import TaskControls
 from perago.authoring.errors import PeragoError, TaskDefinitionError
 from perago.authoring.task import WorkspaceKind
 
+_IMPORT_SECONDS = 120.0
+
 
 @dataclass(frozen=True)
 class TaskFacts:
@@ -28,13 +30,15 @@ def read_facts(module: str) -> TaskFacts:
     process.start()
     theirs.close()
     try:
+        if not ours.poll(_IMPORT_SECONDS):
+            raise TaskDefinitionError(f"module '{module}' was not imported in {_IMPORT_SECONDS:.0f} s")
         told = ours.recv()
     except EOFError:
-        process.join()
         raise TaskDefinitionError(f"module '{module}' ended the process that imported it") from None
     finally:
         ours.close()
-    process.join()
+        process.kill()  # what it declares is known; a thread it started on import would keep it
+        process.join()
     if isinstance(told, TaskFacts):
         return told
     raise TaskDefinitionError(str(told))

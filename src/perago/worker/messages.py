@@ -26,6 +26,11 @@ class FenceAnswer:
 
 
 @dataclass(frozen=True)
+class Farewell:
+    """Nothing more comes: end, and first send what is still to be sent."""
+
+
+@dataclass(frozen=True)
 class Ready:
     """The task's module is imported; attempts may come."""
 

@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
@@ -16,7 +18,7 @@ import psutil
 
 from perago.conductor.tasks import PolledTask
 from perago.worker.executor import ExecutorSettings, run_executor, serve
-from perago.worker.messages import Assignment, FenceAnswer, FromExecutor
+from perago.worker.messages import Assignment, Farewell, FenceAnswer, FromExecutor
 
 Heard = Callable[["Executor", FromExecutor], None]
 Gone = Callable[["Executor"], None]
@@ -32,22 +34,33 @@ class Executor:
         self._heard = heard
         self._gone = gone
         self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        # One of its own: an executor that does not read holds up nobody else.
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="perago-send")
 
     def start(self) -> None:
         self._pipe, theirs = multiprocessing.Pipe()
         self._launch(theirs)
         threading.Thread(target=self._listen, name=f"perago-slot-{self.slot}", daemon=True).start()
 
-    async def send(self, message: Assignment | FenceAnswer) -> None:
+    async def leave(self, patience: float) -> None:
+        """Let an idle executor end by itself, with its traces sent; one that takes too long is killed."""
+        farewell = asyncio.create_task(self.send(Farewell()))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), patience)
+        self.kill()
+        await farewell
+
+    async def send(self, message: Assignment | FenceAnswer | Farewell) -> None:
         """In a thread: an executor that does not read must not hold up the event loop."""
         with contextlib.suppress(OSError):
-            await asyncio.to_thread(self._pipe.send, message)
+            await self._loop.run_in_executor(self._sender, self._pipe.send, message)
 
     def _launch(self, theirs: Connection) -> None:
         spawn = multiprocessing.get_context("spawn")
         # Nothing is ever sent over it: it closes when the supervisor is gone, however that happened.
         lifeline, self._lifeline = spawn.Pipe(duplex=False)
-        process = spawn.Process(target=run_executor, args=(self._settings, theirs, lifeline), daemon=True)
+        process = spawn.Process(target=run_executor, args=(self._settings, theirs, lifeline))
         process.start()
         theirs.close()
         lifeline.close()
@@ -75,9 +88,10 @@ class Executor:
     def how_it_ended(self) -> str:
         self._process.join(5)
         code = self._process.exitcode
-        if code is not None and code < 0:
-            return f"killed by {signal.Signals(-code).name}"
-        return f"exit code {code}"
+        if code is None or code >= 0:
+            return f"exit code {code}"
+        names = {number.value: number.name for number in signal.Signals}
+        return f"killed by {names.get(-code, f'signal {-code}')}"
 
     def _listen(self) -> None:
         """Read what the executor says; the end of the pipe and of the process is the end of the generation."""
@@ -86,7 +100,9 @@ class Executor:
                 said = cast("FromExecutor", self._pipe.recv())
                 self._loop.call_soon_threadsafe(self._heard, self, said)
         self._ended()
+        self._sender.shutdown(wait=False)
         with contextlib.suppress(RuntimeError):  # the loop may be closed already
+            self._loop.call_soon_threadsafe(self._over.set)
             self._loop.call_soon_threadsafe(self._gone, self)
 
     def _has_something(self) -> bool:
@@ -94,6 +110,7 @@ class Executor:
         return self._pipe in wait([self._pipe, self._end])
 
     def _ended(self) -> None:
+        self._process.join(1)  # its own way of ending tells more than ours
         self.kill()
         self._process.join()
         self._pipe.close()
@@ -135,11 +152,15 @@ class Running:
 
     task: PolledTask
     execution_id: str
+    since: float = field(default_factory=time.monotonic)
     is_sent: bool = False
     publishes: bool = False
     is_finished: bool = False
     heartbeat: "asyncio.Task[None] | None" = None
     stopped_because: str | None = None
+    # Held by whatever is written to the task: of two writes at once Conductor may keep the lease extension, and a
+    # completed task is in progress again.
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass

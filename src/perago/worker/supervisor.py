@@ -7,13 +7,13 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
 
-from perago.attempt.directory import AttemptDirectory, collect
 from perago.attempt.failpoints import Failpoint
 from perago.authoring.controls import TaskControls
 from perago.authoring.errors import StaleAttemptError
@@ -21,8 +21,9 @@ from perago.conductor.client import ConductorClient
 from perago.conductor.tasks import PolledTask, TaskResult
 from perago.config import RuntimeConfig
 from perago.protocol.attempt import assert_current_attempt_snapshot
-from perago.protocol.names import branch_segment
 from perago.worker.executor import ExecutorSettings
+from perago.worker.leftovers import bury, collect_leftovers, directory_of
+from perago.worker.logs import drop_old
 from perago.worker.messages import Assignment, FenceAnswer, FenceQuestion, Finished, FromExecutor, NotReady, Ready
 from perago.worker.metrics import Metrics
 from perago.worker.results import Results, ids_of
@@ -35,7 +36,10 @@ LONG_POLL_SECONDS = 5.0
 _REPORT_SECONDS = 60.0
 _LONGEST_BACKOFF = 30.0
 _LAST_WORDS_SECONDS = 5.0
+_GOODBYE_SECONDS = 3.0
+_NOW_SECONDS = 0.2
 _GATHER_SECONDS = 0.004
+_SURELY_CURRENT_SECONDS = 1.0
 
 
 class DeclaredTask(Protocol):
@@ -76,6 +80,9 @@ class Supervisor:
         budget = definition.controls.publish_budget
         limit = budget.conductor_completion_timeout_seconds if budget else _REPORT_SECONDS
         self._results = Results(conductor, worker_id, self.metrics, limit)
+        self._no_more = False
+        self._ever_ready = False
+        self._undertaker = ThreadPoolExecutor(1, thread_name_prefix="perago-collect")
         self.broken: str | None = None
         self._over = threading.Event()
 
@@ -98,9 +105,8 @@ class Supervisor:
             self._over.set()
             for task in (polling, collecting, beating):
                 task.cancel()
-            for slot in self._slots:
-                if slot.executor is not None:
-                    slot.executor.kill()
+            patience = 0.0 if self._abandon.is_set() else _GOODBYE_SECONDS
+            await asyncio.gather(*(slot.executor.leave(patience) for slot in self._slots if slot.executor is not None))
         if self.broken:
             return 1
         if self._abandon.is_set():
@@ -119,16 +125,34 @@ class Supervisor:
             timeout=limit.total_seconds() if limit else None,
             return_when=asyncio.FIRST_COMPLETED,
         )
-        unfinished = [slot for slot in self._slots if slot.running is not None]
-        for slot in unfinished:
-            _log.warning("attempt killed at shutdown", slot=slot.number)
-            if slot.executor is not None:
-                slot.executor.kill()
-        # Their deaths are still told to Conductor, so that it need not wait for the leases to run out.
-        await asyncio.wait({finished}, timeout=_LAST_WORDS_SECONDS if unfinished else None)
+        killed = 0 if finished.done() else await self._cut_short(finished)
         abandon.cancel()
         finished.cancel()
-        return bool(unfinished)
+        return killed > 0
+
+    async def _cut_short(self, finished: "asyncio.Task[None]") -> int:
+        """Kill what still runs. Out of time, one that publishes first gets its grace; a second signal gives none.
+
+        Deaths are still told to Conductor, so that it need not wait for the leases to run out.
+        """
+        self._no_more = True
+        killed = self._kill(lambda running: not running.publishes)
+        budget = self._definition.controls.publish_budget
+        grace = budget.worker_shutdown_grace_seconds if budget else _LAST_WORDS_SECONDS
+        await asyncio.wait({finished}, timeout=_NOW_SECONDS if self._abandon.is_set() else grace)
+        killed += self._kill(lambda _: True)
+        await asyncio.wait({finished}, timeout=_LAST_WORDS_SECONDS)
+        return killed
+
+    def _kill(self, chosen: Callable[[Running], bool]) -> int:
+        killed = 0
+        for slot in self._slots:
+            if slot.running is not None and not slot.running.is_finished and chosen(slot.running):
+                _log.warning("attempt killed at shutdown", slot=slot.number, **ids_of(slot.running.task))
+                killed += 1
+                if slot.executor is not None:
+                    slot.executor.kill()
+        return killed
 
     async def _all_finished(self, polling: "asyncio.Task[None]") -> None:
         """A long poll under way is waited for: what it brings was handed to us and nobody else would run it."""
@@ -163,6 +187,8 @@ class Supervisor:
             if len(free) < len(self._slots):
                 await asyncio.sleep(_GATHER_SECONDS)  # short attempts end together: one poll for all of them
                 free = [slot for slot in self._slots if slot.is_ready and slot.running is None]
+            if not free:  # their executors died just now: a task polled for nobody would be lost
+                continue
             try:
                 self.vitals.waiting_to_poll_since = self.vitals.waiting_to_poll_since or time.monotonic()
                 with self.metrics.poll_seconds.time():
@@ -179,14 +205,10 @@ class Supervisor:
                 self._assign(slot, task)
 
     async def _take(self, count: int) -> list[PolledTask]:
-        """Take what is there; else wait for one, then take what came with it."""
+        """Take what is there, else wait for one; what came with it is taken next time, so that no error loses it."""
         name, worker = self._definition.name, self._worker_id
         found = await self._conductor.poll(name, worker, count)
-        if not found:
-            found = await self._conductor.poll(name, worker, 1, LONG_POLL_SECONDS)
-            if found and count > 1:
-                found += await self._conductor.poll(name, worker, count - 1)
-        return found
+        return found or await self._conductor.poll(name, worker, 1, LONG_POLL_SECONDS)
 
     def _assign(self, slot: Slot, task: PolledTask) -> None:
         execution_id = uuid.uuid4().hex
@@ -195,7 +217,14 @@ class Supervisor:
         self.metrics.busy_slots.inc()
         running.heartbeat = asyncio.create_task(self._keep_lease(slot, running))
         _log.info("assigned", slot=slot.number, execution_id=execution_id, **ids_of(task))
+        if self._no_more:
+            self._spawn(self._refuse(slot, running))
         self._hand_over(slot)
+
+    async def _refuse(self, slot: Slot, running: Running) -> None:
+        """A task that came with the last poll, too late to be run: Conductor gives it to another worker at once."""
+        running.is_sent = running.is_finished = True
+        await self._report_and_free(slot, running, TaskResult("FAILED", {}, "the worker is stopping"))
 
     def _hand_over(self, slot: Slot) -> None:
         """Send a slot's attempt to its executor once both are there."""
@@ -213,12 +242,13 @@ class Supervisor:
         period = min(budget.heartbeat_interval_seconds if budget else 30.0, max(0.5, running.task.lease_seconds / 4))
         while True:
             await asyncio.sleep(period)
-            if slot.executor is not None and slot.executor.is_stopped():
-                _log.warning("lease not extended: the executor is stopped", slot=slot.number, **ids_of(running.task))
-                continue
             try:
-                with self.metrics.heartbeat_seconds.time():
-                    await self._conductor.extend_lease(running.task.attempt, self._worker_id)
+                if slot.executor is not None and slot.executor.is_stopped():
+                    _log.warning("lease not extended: the executor is stopped", **ids_of(running.task))
+                    continue
+                async with running.writing:
+                    with self.metrics.heartbeat_seconds.time():
+                        await self._conductor.extend_lease(running.task.attempt, self._worker_id)
                 fresh = await self._conductor.current(running.task.attempt.task_id)
                 assert_current_attempt_snapshot(running.task.attempt, fresh)
             except StaleAttemptError as error:
@@ -241,8 +271,9 @@ class Supervisor:
         slot.generation += 1
         settings = ExecutorSettings(self._module, self._config, slot.number, self._logs)
         kind = ThreadExecutor if self._config.execution_mode == "thread" else Executor
-        slot.executor = kind(settings, slot.generation, self._heard, self._gone)
-        slot.executor.start()
+        executor = kind(settings, slot.generation, self._heard, self._gone)
+        executor.start()
+        slot.executor = executor
 
     def _heard(self, executor: Executor, said: FromExecutor) -> None:
         slot = self._slots[executor.slot]
@@ -250,9 +281,11 @@ class Supervisor:
             return
         match said:
             case Ready():
-                slot.is_ready = True
+                slot.is_ready = self._ever_ready = True
                 self._hand_over(slot)
                 _log.info("executor ready", slot=slot.number, pid=executor.pid)
+            case NotReady(reason) if self._ever_ready:  # a hiccup, or a file half deployed: others go on
+                _log.error("executor cannot work", slot=slot.number, reason=reason)
             case NotReady(reason):
                 self._give_up(f"the task's module cannot be used: {reason}")
             case FenceQuestion():
@@ -291,10 +324,13 @@ class Supervisor:
         if self._over.is_set():
             return  # ended by ourselves, at the end
         how = executor.how_it_ended()
+        was_ready = slot.is_ready
         running, slot.is_ready, slot.executor = slot.running, False, None
         slot.generation += 1
         _log.warning("executor ended", slot=slot.number, how=how, restart_in=slot.backoff)
-        if running is not None and not running.is_finished and (running.is_sent or self._draining.is_set()):
+        # An attempt it never got waits for the next executor, but not for one after another that cannot start.
+        waits = running is not None and not running.is_sent and was_ready and not self._draining.is_set()
+        if running is not None and not running.is_finished and not waits:
             running.is_finished = True
             why = running.stopped_because or f"executor crash: {how} (slot {slot.number})"
             self._spawn(self._bury(slot, running, TaskResult("FAILED", {}, why)))
@@ -303,28 +339,34 @@ class Supervisor:
         self._changed.set()
 
     async def _bury(self, slot: Slot, running: Running, result: TaskResult) -> None:
-        await asyncio.to_thread(self._collect, running)
         await self._report_and_free(slot, running, result)
+        await asyncio.get_running_loop().run_in_executor(self._undertaker, bury, self._config, running)
 
     async def _restart(self, slot: Slot) -> None:
-        pause, slot.backoff = slot.backoff, min(slot.backoff * 2, _LONGEST_BACKOFF)
-        try:
-            await asyncio.wait_for(self._draining.wait(), pause)
-        except TimeoutError:
-            self.metrics.restarts.inc()
-            self._start(slot)
-            return
+        """Fill a slot again, later and later; one that cannot be filled is tried for as long as the worker lives."""
+        while not self._draining.is_set():
+            pause, slot.backoff = slot.backoff, min(slot.backoff * 2, _LONGEST_BACKOFF)
+            try:
+                await asyncio.wait_for(self._draining.wait(), pause)
+            except TimeoutError:
+                try:
+                    self._start(slot)
+                except Exception as error:
+                    _log.error("executor not started", slot=slot.number, error=f"{type(error).__name__}: {error}")
+                    continue
+                self.metrics.restarts.inc()
+                return
         waiting = slot.running
         if waiting is not None and not waiting.is_finished:
-            waiting.is_finished = True
-            await self._report_and_free(slot, waiting, TaskResult("FAILED", {}, "the worker is stopping"))
+            await self._refuse(slot, waiting)
 
     # Results
 
     async def _report_and_free(self, slot: Slot, running: Running, result: TaskResult) -> None:
         """The lease is kept until Conductor was told; whether it listened is read back beside the next attempt."""
         try:
-            told = await self._results.tell(running.task, result)
+            look_first = result.status != "COMPLETED" or time.monotonic() - running.since > _SURELY_CURRENT_SECONDS
+            told = await self._results.tell(running.task, result, running.writing, look_first=look_first)
         finally:
             if running.heartbeat is not None:
                 running.heartbeat.cancel()
@@ -337,19 +379,16 @@ class Supervisor:
 
     # Leftovers and life signs
 
-    def _collect(self, running: Running) -> None:
-        name = f"{branch_segment(running.task.attempt.task_id)}-{running.execution_id}"
-        directory = AttemptDirectory(self._config.workspace_root.resolve() / name)
-        if directory.path.is_dir():
-            try:
-                directory.remove()
-            except OSError as error:
-                _log.warning("failed to clean attempt workspace", directory=str(directory.path), error=str(error))
-
     async def _collect_forever(self) -> None:
         while True:
             await asyncio.sleep(self._config.workspace_gc_interval.total_seconds())
-            await asyncio.to_thread(collect_leftovers, self._config)
+            try:
+                at_work = {directory_of(slot.running) for slot in self._slots if slot.running is not None}
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._undertaker, collect_leftovers, self._config, at_work)
+                await loop.run_in_executor(self._undertaker, drop_old, self._logs, self._config.log_retention)
+            except Exception as error:
+                _log.warning("leftovers not collected", error=f"{type(error).__name__}: {error}")
 
     async def _beat(self) -> None:
         while True:
@@ -380,14 +419,3 @@ class Supervisor:
                 _log.error("supervisor trouble", exc_info=ended.exception())
 
         task.add_done_callback(done)
-
-
-def collect_leftovers(config: RuntimeConfig) -> None:
-    """Remove the directories of attempts whose owner is gone."""
-
-    def failed(path: Path, error: OSError) -> None:
-        _log.warning("failed to collect a leftover", directory=str(path), error=str(error))
-
-    ttl = config.workspace_gc_ttl.total_seconds()
-    for leftover in collect(config.workspace_root, ttl, time.time(), failed):
-        _log.info("leftover collected", directory=str(leftover.path), why=leftover.why)

@@ -4,11 +4,14 @@ The SDK is set up by its usual variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_S
 """
 
 import os
+from importlib import import_module
 from typing import Any, Self
 
 from perago.attempt.phases import Phase
 from perago.extras import extra
 from perago.worker.messages import Assignment
+
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 class AttemptSpan:
@@ -31,9 +34,16 @@ class AttemptSpan:
         """Note how the attempt ended."""
 
 
+def check_tracing() -> None:
+    """Before the first poll: an exporter that is asked for must be installed."""
+    if os.environ.get(_ENDPOINT):
+        with extra("otel", f"tracing to {_ENDPOINT}"):
+            import_module("perago.worker.otel")
+
+
 def attempt_span(task_name: str, assignment: Assignment) -> AttemptSpan:
-    if not os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+    if not os.environ.get(_ENDPOINT):
         return AttemptSpan()
-    with extra("otel", "tracing to OTEL_EXPORTER_OTLP_ENDPOINT"):
-        from perago.worker.otel import OtelSpan
+    from perago.worker.otel import OtelSpan
+
     return OtelSpan(task_name, assignment)
