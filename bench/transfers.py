@@ -26,7 +26,7 @@ from perago.lake.control import LakeControl
 
 SMALL = (2_000, 4 * 1024)
 LARGE = (8, 128 * 1024 * 1024)
-ROUNDS = 5
+ROUNDS = 3
 MEMORY_LIMIT_MIB = 300
 
 
