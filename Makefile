@@ -17,6 +17,7 @@ demo: $(READY) ## A workflow on real lakeFS and Conductor, run by real workers
 	@$(RUN)perago demo
 
 test: lint ## Lint, types, import directions and all tests, real servers included
+	@test "$$PERAGO_TEST_SERVERS" = skip || $(RUN)perago dev provision
 	@$(RUN)pytest --numprocesses $(WORKERS) --dist worksteal
 
 check: lint ## The quick checks: no servers, under a minute

@@ -72,6 +72,17 @@ def up(
 
 
 @app.command()
+def provision() -> None:
+    """Download and build what `up` needs, and start nothing: for images, caches, and machines about to go offline."""
+    with extra("dev", "`perago dev`"):
+        from perago.devstack.cache import Cache
+        from perago.devstack.progress import Reporter
+        from perago.devstack.provision import conductor_home, lakefs_binary
+    cache = Cache.of_user(Reporter())
+    typer.echo(f"lakeFS: {lakefs_binary(cache)}\nConductor: {conductor_home(cache)}")
+
+
+@app.command()
 def down(data_dir: DataDir = _HERE) -> None:
     """Stop this stack's servers and no others; their data stays."""
     stopped = open_stack(data_dir).down()

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,8 @@ def run_executor(settings: ExecutorSettings, pipe: Connection, lifeline: Connect
 def serve(settings: ExecutorSettings, pipe: Connection) -> None:
     """Take assignments until told to end, or the pipe closes."""
     try:
-        definition = load_module_task(settings.module)
+        loaded = load_module_task(settings.module)
+        definition = replace(loaded, function=_ending_forks(loaded.function))
         failpoint = Failpoint.from_environment(os.environ)
         address = settings.config.require_lakefs() if definition.workspace is not None else None
     except Exception as error:
@@ -76,6 +77,28 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
                 servers = Servers(conductor, lake, files, watch=run.entered)
                 pipe.send(run.finished(servers, settings.config))
                 os.chdir(home)  # wherever the body went
+
+
+def _ending_forks(body: Callable[..., Any]) -> Callable[..., Any]:
+    """A child that a body forked ends with the body: it must not go on as a second executor on the same pipe."""
+    executor = os.getpid()
+
+    def run(*given: Any) -> Any:
+        code = 1
+        try:
+            result = body(*given)
+            code = 0
+            return result
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+            raise
+        finally:
+            if os.getpid() != executor:
+                with contextlib.suppress(Exception):
+                    sys.stdout.flush()
+                os._exit(code)
+
+    return run
 
 
 def _lake_at(address: tuple[str, str, SecretStr] | None) -> tuple[Any, Any]:
