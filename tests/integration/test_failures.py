@@ -104,7 +104,12 @@ def moved_away(what: Callable[[Path], object]) -> Callable[[Site], Completed | F
 
 
 def interrupted(workspace: Path) -> None:
-    signal.raise_signal(signal.SIGINT)
+    """Also where the run's own parent ignores the signal, as for a job in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 PRE = WorkspaceSpec(prefix="/features", pre=[require_file("a.txt"), require_file("missing.csv")])
