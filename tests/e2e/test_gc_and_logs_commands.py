@@ -159,6 +159,11 @@ class Shown:
         until(lambda: text in self.output.read_text(), f"{text!r} among the lines shown")
 
 
+def _heed_interrupts() -> None:
+    """As in a terminal; a run in the background hands down that Ctrl-C is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def following(fleet: Fleet) -> Generator[Shown]:
     logs = fleet.folder / "logs"
@@ -166,7 +171,9 @@ def following(fleet: Fleet) -> Generator[Shown]:
     output = fleet.folder / "followed"
     command = [Path(sys.executable).with_name("perago"), "logs", "--follow"]
     with output.open("w") as file:
-        process = subprocess.Popen(command, env=fleet.environment, stdout=file, stderr=file, text=True)
+        process = subprocess.Popen(
+            command, env=fleet.environment, stdout=file, stderr=file, text=True, preexec_fn=_heed_interrupts
+        )
     try:
         yield Shown(process, output)
     finally:

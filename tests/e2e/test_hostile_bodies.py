@@ -12,7 +12,7 @@ from tests.e2e.worker import Run, Worker, Workplace, eventually, is_running
 # Each is rude on its first start only, so that the retry of one that fails can show the recovery.
 MOODS = """
 def holds_the_gil(notes, workspace, start):
-    ctypes.PyDLL(None).sleep(10)
+    ctypes.PyDLL(None).sleep(30)
 
 
 def leaves_a_child(notes, workspace, start):
