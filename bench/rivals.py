@@ -104,7 +104,7 @@ def sequential_up(place: Place, branch: str, tree: Path) -> None:
     objects = _sdk(place)
     for file in sorted(tree.rglob("*.bin")):
         path = f"bench/{file.relative_to(tree).as_posix()}"
-        objects.upload_object(place.repository, branch, path, content=file.read_bytes())
+        objects.upload_object(place.repository, branch, path, content=str(file))
 
 
 def sequential_down(place: Place, ref: str, into: Path) -> None:

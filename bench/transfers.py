@@ -27,6 +27,7 @@ from perago.lake.control import LakeControl
 SMALL = (2_000, 4 * 1024)
 LARGE = (8, 128 * 1024 * 1024)
 ROUNDS = 3
+LONG_ROUNDS = 2
 MEMORY_LIMIT_MIB = 300
 
 
@@ -130,14 +131,14 @@ def rows() -> list[Row]:
 def _publishing(on: Bench, shape: tuple[int, int], title: str) -> list[Row]:
     tree = on.tree(*shape)
     subjects = {name: partial(on.publish_with, mover, tree) for name, mover in rivals.available(rivals.UP).items()}
-    taken = alternating({"perago": partial(on.publish, tree), **subjects}, ROUNDS if shape == SMALL else 3)
+    taken = alternating({"perago": partial(on.publish, tree), **subjects}, ROUNDS if shape == SMALL else LONG_ROUNDS)
     return _compared(f"publish {title}", taken)
 
 
 def _downloading(on: Bench, shape: tuple[int, int], title: str) -> list[Row]:
     place = on.published(on.tree(*shape))
     subjects = {name: partial(on.download_with, mover, place) for name, mover in rivals.available(rivals.DOWN).items()}
-    taken = alternating({"perago": partial(on.download, place), **subjects}, ROUNDS if shape == SMALL else 3)
+    taken = alternating({"perago": partial(on.download, place), **subjects}, ROUNDS if shape == SMALL else LONG_ROUNDS)
     return _compared(f"download {title}", taken)
 
 
@@ -149,7 +150,7 @@ def _republishing(on: Bench) -> list[Row]:
         "perago, full": partial(on.publish, tree),
         "perago": partial(on.republish, place),
     }
-    return _compared("republish, 1 % of 2,000 changed", alternating(subjects, ROUNDS))
+    return _compared("republish, 1 % of 2,000 changed", alternating(subjects, LONG_ROUNDS))
 
 
 def _per_file(on: Bench) -> list[Row]:
@@ -157,7 +158,7 @@ def _per_file(on: Bench) -> list[Row]:
     found: list[Row] = []
     first: float | None = None
     for count in (2_000, 10_000, 50_000):
-        seconds = [on.publish(on.tree(count, 4 * 1024)) / count * 1000 for _ in range(2)]
+        seconds = [on.publish(on.tree(count, 4 * 1024)) / count * 1000 for _ in range(1 if count > 10_000 else 2)]
         first = first or median(seconds)
         found.append(Row(f"publish {count:,} × 4 KiB: ms a file", seconds, "2,000 files", median(seconds) / first))
     return found
