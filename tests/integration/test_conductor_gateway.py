@@ -13,11 +13,11 @@ import pytest
 from pydantic import SecretStr
 
 from perago.conductor.client import ConductorClient
-from perago.conductor.errors import ConductorError
+from perago.conductor.errors import Answer, ConductorError
 from perago.conductor.tasks import PolledTask, TaskResult
 from tests.conftest import Servers
 
-Answer = TypeVar("Answer")
+Asked = TypeVar("Asked")
 WORKER = "gateway-test"
 LEASE_SECONDS = 3
 DONE = TaskResult("COMPLETED", {"result": {"score": 1.5}})
@@ -46,8 +46,8 @@ class Queue:
     def workflow(self, workflow_id: str) -> dict[str, Any]:
         return self._send("GET", f"/workflow/{workflow_id}").json()
 
-    def ask(self, question: Callable[[ConductorClient], Awaitable[Answer]]) -> Answer:
-        async def asked() -> Answer:
+    def ask(self, question: Callable[[ConductorClient], Awaitable[Asked]]) -> Asked:
+        async def asked() -> Asked:
             async with ConductorClient(self._url) as conductor:
                 return await question(conductor)
 
@@ -207,9 +207,13 @@ Answers = Callable[[httpx.Request], httpx.Response]
 
 def with_answers(answers: Answers, key: str | None = None, secret: str | None = None) -> ConductorClient:
     client = ConductorClient("http://conductor.test", key, SecretStr(secret) if secret else None)
-    client._http = httpx.AsyncClient(
-        base_url=client.server_url, transport=httpx.MockTransport(answers), auth=client._http.auth
-    )
+
+    async def send(method: str, path: str, payload: Any = None, limit: float = 0) -> Answer:
+        headers = {"X-Authorization": client._token} if client._token else {}
+        answered = answers(httpx.Request(method, f"{client.server_url}{path}", headers=headers, json=payload))
+        return Answer(method, f"/api{path}", answered.status_code, answered.reason_phrase, answered.content)
+
+    client._send = send
     return client
 
 
@@ -259,15 +263,32 @@ def test_every_validation_error_is_told() -> None:
         read_task(with_answers(lambda _: httpx.Response(400, json=told)))
 
 
-@pytest.mark.parametrize("error", [httpx.ConnectError("no route"), httpx.ReadTimeout("slow"), httpx.ReadError("cut")])
-def test_a_broken_connection_is_worth_another_try(error: httpx.HTTPError) -> None:
-    def broken(_: httpx.Request) -> httpx.Response:
-        raise error
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{", b"SSH-2.0-OpenSSH\r\n"],
+    ids=["nothing", "a part", "no HTTP"],
+)
+def test_a_broken_connection_is_worth_another_try(said: bytes) -> None:
+    async def ask_a_server_that_cuts() -> None:
+        async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(said)
+            writer.close()
 
-    with pytest.raises(ConductorError, match=type(error).__name__) as unreachable:
-        read_task(with_answers(broken))
+        async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with ConductorClient(f"http://127.0.0.1:{port}") as client:
+                await client.current("t-1")
+
+    with pytest.raises(ConductorError, match="cannot be reached") as unreachable:
+        asyncio.run(ask_a_server_that_cuts())
 
     assert unreachable.value.retryable
+
+
+def test_a_redirect_has_carried_nothing_out() -> None:
+    with pytest.raises(ConductorError, match="answered 302 to GET"):
+        read_task(with_answers(lambda _: httpx.Response(302, json=TASK)))
 
 
 @pytest.mark.parametrize("body", [HTML, {"text": ""}, {"content": b"\xff\xfe{"}], ids=["html", "empty", "bytes"])

@@ -22,7 +22,6 @@ from perago.cli.check import read_workflow
 from perago.cli.dev import DataDir, open_stack, print_status
 from perago.cli.printing import author_warnings
 from perago.cli.register import register_taskdef
-from perago.conductor.client import ConductorClient
 from perago.config import RuntimeConfig, load_runtime_config
 from perago.extras import extra
 
@@ -127,6 +126,8 @@ def _workers(environment: dict[str, str], examples: Path, folder: Path) -> Gener
 
 
 async def _run_workflow(config: RuntimeConfig, workflow: Any, ref: str) -> "WorkflowRun":
+    from perago.conductor.client import ConductorClient
+
     given = {"repository": REPOSITORY, "branch": BRANCH, "ref": ref, "first_day": time.strftime("%Y-%m-%d")}
     deadline = time.monotonic() + _WORKFLOW_SECONDS
     async with ConductorClient(config.require_conductor()) as conductor:

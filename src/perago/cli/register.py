@@ -8,7 +8,6 @@ from perago.authoring.module import load_module_task
 from perago.authoring.taskdef import build_taskdef
 from perago.cli.extract import Module
 from perago.cli.printing import author_warnings
-from perago.conductor.client import ConductorClient
 from perago.conductor.taskdefs import ABSENT, Difference, taskdef_differences
 from perago.config import RuntimeConfig, load_runtime_config
 
@@ -34,6 +33,8 @@ def register(module: Module, conductor_url: ServerUrl = None, dry_run: DryRun = 
 
 async def register_taskdef(config: RuntimeConfig, taskdef: dict[str, Any], dry_run: bool = False) -> list[str]:
     """Register where needed and tell what was, or would be, done."""
+    from perago.conductor.client import ConductorClient
+
     name = taskdef["name"]
     async with ConductorClient(
         config.require_conductor(), config.conductor_auth_key, config.conductor_auth_secret

@@ -1,20 +1,24 @@
-"""The Conductor gateway: plain HTTP over one pooled client, its errors told apart by what can be done."""
+"""The Conductor gateway: plain HTTP over one pooled session, its errors told apart by what can be done."""
 
-from collections.abc import Generator
+import json
 from dataclasses import replace
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self, cast
+from urllib.parse import quote, urlencode
 
-import httpx
+import aiohttp
 from pydantic import SecretStr
+from yarl import URL
 
-from perago.conductor.errors import ConductorError, error_of, is_retryable, told_in
+from perago.conductor.errors import Answer, ConductorError, error_of, is_retryable, told_in
 from perago.conductor.tasks import PolledTask, TaskResult, attempt_of, lease_body, polled_task, result_body
 from perago.conductor.workflows import WorkflowRun, workflow_run
 from perago.protocol.attempt import Attempt
 
-_TIMEOUT = httpx.Timeout(20, connect=5)
+_CONNECT_SECONDS = 5
+_ANSWER_SECONDS = 20.0
+_JSON = {"Content-Type": "application/json"}
 
 
 class ConductorClient:
@@ -22,24 +26,22 @@ class ConductorClient:
 
     def __init__(self, server_url: str, key: str | None = None, secret: SecretStr | None = None) -> None:
         self.server_url = _api_root(server_url)
-        self._http = httpx.AsyncClient(
-            base_url=self.server_url,
-            timeout=_TIMEOUT,
-            auth=_KeyAuth(self.server_url, key, secret) if key and secret else None,
-        )
+        self._credentials = (key, secret) if key and secret else None
+        self._token: str | None = None
 
     async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(trust_env=True)  # a company's proxy is named in the environment
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._http.aclose()
+        await self._session.close()
 
     async def get_taskdef(self, name: str) -> dict[str, Any] | None:
         """The registered TaskDef, or None when Conductor knows no such task."""
         try:
-            return await self._read(f"/metadata/taskdefs/{name}")
+            return await self._read(f"/metadata/taskdefs/{_q(name)}")
         except ConductorError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
@@ -47,18 +49,18 @@ class ConductorClient:
 
     async def put_taskdef(self, taskdef: dict[str, Any]) -> None:
         """Create the TaskDef or replace the one of the same name: Conductor's POST does both."""
-        await self._call("POST", "/metadata/taskdefs", json=[taskdef])
+        await self._call("POST", "/metadata/taskdefs", [taskdef])
 
     async def poll(self, task_name: str, worker_id: str, count: int, wait_seconds: float = 0) -> list[PolledTask]:
         """Take up to `count` tasks. Conductor waits for a *full* batch, so wait only for one."""
         query = {"workerid": worker_id, "count": count, "timeout": round(wait_seconds * 1000)}
-        limit = httpx.Timeout(_TIMEOUT.read or 20, connect=_TIMEOUT.connect, read=wait_seconds + 15)
-        found = cast("list[dict[str, Any]]", await self._read(f"/tasks/poll/batch/{task_name}", query, limit) or [])
+        path = f"/tasks/poll/batch/{_q(task_name)}?{urlencode(query)}"
+        found = cast("list[dict[str, Any]]", await self._read(path, wait_seconds + 15) or [])
         return [polled_task(task) for task in found]
 
     async def current(self, task_id: str) -> Attempt:
         """A task as Conductor has it now: the only truth, since updates of ended tasks are answered 200 too."""
-        task = await self._read(f"/tasks/{task_id}")
+        task = await self._read(f"/tasks/{_q(task_id)}")
         try:
             return attempt_of(task)
         except (KeyError, TypeError, AttributeError) as error:
@@ -67,45 +69,78 @@ class ConductorClient:
             ) from error
 
     async def extend_lease(self, attempt: Attempt, worker_id: str) -> None:
-        await self._call("POST", "/tasks", json=lease_body(attempt, worker_id))
+        await self._call("POST", "/tasks", lease_body(attempt, worker_id))
 
     async def report(self, attempt: Attempt, worker_id: str, result: TaskResult) -> None:
-        await self._call("POST", "/tasks", json=result_body(attempt, worker_id, _readable(result)))
+        await self._call("POST", "/tasks", result_body(attempt, worker_id, _readable(result)))
 
     async def put_workflow(self, definition: dict[str, Any]) -> None:
-        await self._call("PUT", "/metadata/workflow", json=[definition])
+        await self._call("PUT", "/metadata/workflow", [definition])
 
     async def start_workflow(self, name: str, given: dict[str, Any]) -> str:
-        return (await self._call("POST", f"/workflow/{name}", json=given)).text
+        return (await self._call("POST", f"/workflow/{_q(name)}", given)).text
 
     async def workflow(self, workflow_id: str) -> WorkflowRun:
-        return workflow_run(await self._read(f"/workflow/{workflow_id}"))
+        return workflow_run(await self._read(f"/workflow/{_q(workflow_id)}"))
 
-    async def _read(self, path: str, query: dict[str, Any] | None = None, limit: httpx.Timeout = _TIMEOUT) -> Any:
-        answer = await self._call("GET", path, params=query, timeout=limit)
+    async def _read(self, path: str, limit: float = _ANSWER_SECONDS) -> Any:
+        answer = await self._call("GET", path, limit=limit)
         try:
-            return answer.json()
+            return json.loads(answer.body)
         except ValueError as error:  # a proxy's own page, or a connection cut in a way HTTP does not show
             raise ConductorError(
                 f"Conductor at {self.server_url} answered GET {path} with what is not JSON: check CONDUCTOR_SERVER_URL",
-                status=answer.status_code,
+                status=answer.status,
                 retryable=True,
             ) from error
 
-    async def _call(self, method: str, path: str, **content: Any) -> httpx.Response:
+    async def _call(self, method: str, path: str, payload: Any = None, limit: float = _ANSWER_SECONDS) -> Answer:
+        """Send with the token where one is needed, and once more with a new one when the server no longer takes it."""
+        if self._credentials and self._token is None:
+            self._token = await self._exchange(*self._credentials)
+        answer = await self._send(method, path, payload, limit)
+        if self._credentials and answer.status == HTTPStatus.UNAUTHORIZED:
+            self._token = await self._exchange(*self._credentials)
+            answer = await self._send(method, path, payload, limit)
+        if not 200 <= answer.status < 300:  # a redirect has carried nothing out
+            raise error_of(answer)
+        return answer
+
+    async def _exchange(self, key: str, secret: SecretStr) -> str:
+        self._token = None
+        answer = await self._send("POST", "/token", {"keyId": key, "keySecret": secret.get_secret_value()})
+        token = told_in(answer).get("token") if answer.status == HTTPStatus.OK else None
+        if not token:
+            raise ConductorError(
+                f"Conductor refused CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET ({answer.status}):"
+                " correct them, or unset both for a server without authentication",
+                status=HTTPStatus.UNAUTHORIZED,  # whatever the token's own answer was, even a 404
+                retryable=is_retryable(answer),
+            )
+        return str(token)
+
+    async def _send(self, method: str, path: str, payload: Any = None, limit: float = _ANSWER_SECONDS) -> Answer:
+        headers = {"X-Authorization": self._token} if self._token else {}
+        content = None
+        if payload is not None:
+            headers |= _JSON
+            content = json.dumps(payload, allow_nan=False).encode()
+        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=limit)
         try:
-            response = await self._http.request(method, path, **content)
-        except httpx.HTTPError as error:
+            url = URL(f"{self.server_url}{path}", encoded=True)
+            sent = self._session.request(
+                method, url, data=content, headers=headers, timeout=timeout, allow_redirects=False
+            )
+            async with sent as response:
+                return Answer(method, url.path, response.status, response.reason or "", await response.read())
+        except ValueError as error:
+            raise ConductorError(f"CONDUCTOR_SERVER_URL {self.server_url!r} is not a URL: {error}") from error
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise ConductorError(
                 f"Conductor at {self.server_url} cannot be reached ({type(error).__name__}: {error}):"
                 " check CONDUCTOR_SERVER_URL, or start a local stack with `perago dev up`",
                 retryable=True,
             ) from error
-        except httpx.InvalidURL as error:
-            raise ConductorError(f"CONDUCTOR_SERVER_URL {self.server_url!r} is not a URL: {error}") from error
-        if response.is_error:
-            raise error_of(response)
-        return response
 
 
 def _readable(result: TaskResult) -> TaskResult:
@@ -114,45 +149,8 @@ def _readable(result: TaskResult) -> TaskResult:
     return result if reason is None else replace(result, reason=reason.encode(errors="replace").decode())
 
 
-class _KeyAuth(httpx.Auth):
-    """Exchange key and secret for a token, and once more when the server no longer takes it."""
-
-    requires_response_body = True
-
-    def __init__(self, server_url: str, key: str, secret: SecretStr) -> None:
-        self._url = f"{server_url}/token"
-        self._key = key
-        self._secret = secret
-        self._token: str | None = None
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
-        if self._token is None:
-            yield from self._exchange()
-        request.headers["X-Authorization"] = self._token or ""
-        response = yield request
-        if response.status_code == HTTPStatus.UNAUTHORIZED:
-            yield from self._exchange()
-            request.headers["X-Authorization"] = self._token or ""
-            yield request
-
-    def _exchange(self) -> Generator[httpx.Request, httpx.Response]:
-        answer = yield httpx.Request(
-            "POST", self._url, json={"keyId": self._key, "keySecret": self._secret.get_secret_value()}
-        )
-        token = _token_in(answer)
-        if token is None:
-            raise ConductorError(
-                f"Conductor refused CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET ({answer.status_code}):"
-                " correct them, or unset both for a server without authentication",
-                status=HTTPStatus.UNAUTHORIZED,  # whatever the token's own answer was, even a 404
-                retryable=is_retryable(answer),
-            )
-        self._token = token
-
-
-def _token_in(answer: httpx.Response) -> str | None:
-    told = told_in(answer) if answer.is_success else {}
-    return str(told["token"]) if told.get("token") else None
+def _q(part: str) -> str:
+    return quote(part, safe="")
 
 
 def _api_root(server_url: str) -> str:

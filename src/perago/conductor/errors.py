@@ -1,8 +1,8 @@
 """What Conductor's answers mean: which are worth another try, and which are final."""
 
+import json
+from dataclasses import dataclass
 from typing import Any, cast
-
-import httpx
 
 from perago.authoring.errors import PeragoError
 
@@ -18,29 +18,43 @@ class ConductorError(PeragoError):
         self.retryable = retryable
 
 
-def error_of(response: httpx.Response) -> ConductorError:
-    """The error a response stands for."""
-    told = told_in(response)
+@dataclass(frozen=True)
+class Answer:
+    """What Conductor answered to a call."""
+
+    method: str
+    path: str
+    status: int
+    reason: str
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode(errors="replace")
+
+
+def error_of(answer: Answer) -> ConductorError:
+    """The error an answer stands for."""
+    told = told_in(answer)
     refused = cast("list[dict[str, Any]]", told.get("validationErrors") or [])
     details = [str(entry.get("message")) for entry in refused]
-    message = "; ".join(details) or str(told.get("message") or response.reason_phrase)
-    request = response.request
+    message = "; ".join(details) or str(told.get("message") or answer.reason)
     return ConductorError(
-        f"Conductor answered {response.status_code} to {request.method} {request.url.path}: {message}",
-        status=response.status_code,
-        retryable=is_retryable(response),
+        f"Conductor answered {answer.status} to {answer.method} {answer.path}: {message}",
+        status=answer.status,
+        retryable=is_retryable(answer),
     )
 
 
-def is_retryable(response: httpx.Response) -> bool:
+def is_retryable(answer: Answer) -> bool:
     """Conductor marks its own errors: what is not `retryable: true` is final, even with a 500."""
-    return response.status_code in _GATEWAY_TROUBLE or told_in(response).get("retryable") is True
+    return answer.status in _GATEWAY_TROUBLE or told_in(answer).get("retryable") is True
 
 
-def told_in(response: httpx.Response) -> dict[str, Any]:
-    """The object in a response's body, empty when it is something else."""
+def told_in(answer: Answer) -> dict[str, Any]:
+    """The object in an answer's body, empty when it is something else."""
     try:
-        body = response.json()
+        body = json.loads(answer.body)
     except ValueError:
         return {}
     return cast("dict[str, Any]", body) if isinstance(body, dict) else {}

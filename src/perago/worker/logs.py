@@ -40,7 +40,6 @@ def configure_logs(folder: Path, name: str, max_bytes: int, retention: timedelta
         screen.setFormatter(_formatter(told, _for_people))
         handlers.append(screen)
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     structlog.configure(
         processors=[*told, ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),

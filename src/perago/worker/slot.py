@@ -170,4 +170,5 @@ class Slot:
     executor: Executor | None = None
     is_ready: bool = False
     running: Running | None = None
+    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
     backoff: float = 1.0

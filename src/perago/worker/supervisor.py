@@ -32,7 +32,7 @@ from perago.worker.vitals import Vitals
 
 _log = structlog.get_logger("perago.supervisor")
 
-LONG_POLL_SECONDS = 5.0
+LONG_POLL_SECONDS = 2.0  # a worker that drains waits for it
 _REPORT_SECONDS = 60.0
 _LONGEST_BACKOFF = 30.0
 _LAST_WORDS_SECONDS = 5.0
@@ -243,7 +243,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(period)
             try:
-                if slot.executor is not None and slot.executor.is_stopped():
+                if not running.is_finished and slot.executor is not None and slot.executor.is_stopped():
                     _log.warning("lease not extended: the executor is stopped", **ids_of(running.task))
                     continue
                 async with running.writing:
@@ -363,17 +363,21 @@ class Supervisor:
     # Results
 
     async def _report_and_free(self, slot: Slot, running: Running, result: TaskResult) -> None:
-        """The lease is kept until Conductor was told; whether it listened is read back beside the next attempt."""
-        try:
-            look_first = result.status != "COMPLETED" or time.monotonic() - running.since > _SURELY_CURRENT_SECONDS
-            told = await self._results.tell(running.task, result, running.writing, look_first=look_first)
-        finally:
-            if running.heartbeat is not None:
-                running.heartbeat.cancel()
+        """Tell Conductor beside the slot's next attempt; the lease is kept until it was told.
+
+        A slot has one untold result at most: while Conductor cannot be told, nothing new is taken.
+        """
+        async with slot.telling:
             if slot.running is running:
                 slot.running = None
                 self.metrics.busy_slots.dec()
             self._changed.set()
+            try:
+                look_first = result.status != "COMPLETED" or time.monotonic() - running.since > _SURELY_CURRENT_SECONDS
+                told = await self._results.tell(running.task, result, running.writing, look_first=look_first)
+            finally:
+                if running.heartbeat is not None:
+                    running.heartbeat.cancel()
         if told:
             await self._results.read_back(running.task, result)
 
