@@ -81,6 +81,7 @@ class RuntimeConfig(BaseSettings):
     workspace_gc_ttl: Duration = _from("PERAGO_WORKSPACE_GC_TTL", "24h")
     workspace_gc_interval: Duration = _from("PERAGO_WORKSPACE_GC_INTERVAL", "1h")
     shutdown_force_kill_after: Duration | None = _from("PERAGO_SHUTDOWN_FORCE_KILL_AFTER")
+    spark_memory: Annotated[str, Field(pattern=r"^\d+[kmgKMG]$")] = _from("PERAGO_SPARK_MEMORY", "2g")
     data_engine: Literal["auto", "spark", "local"] = _from("PERAGO_DATA_ENGINE", "auto")
 
     def require_conductor(self) -> str:

@@ -105,7 +105,7 @@ def test_without_publish_the_change_is_shown_and_nothing_happens(
     assert "- old.txt" in shown
     assert "+ rows.txt (3 bytes)" in shown
     assert "+ raw/b.csv (7 bytes)" in shown
-    assert "would publish 1 new, 1 changed and 1 deleted files (10 bytes): add --publish to do it" in shown
+    assert "would publish 1 new, 1 changed and 1 deleted files: add --publish to do it" in shown
     assert site.history() == before
     assert site.tree() == FILES
     assert site.leftovers() == []

@@ -14,7 +14,7 @@ from perago.devstack.maven import MavenArtifact, download
 from perago.devstack.progress import Reporter
 
 CONTENT = bytes(range(256)) * 4096
-ARTIFACT = MavenArtifact("org.example", "server", "1.0", "boot", hashlib.sha256(CONTENT).hexdigest())
+ARTIFACT = MavenArtifact("org.example", "server", "1.0", hashlib.sha256(CONTENT).hexdigest(), "boot")
 PATH = "/org/example/server/1.0/server-1.0-boot.jar"
 
 

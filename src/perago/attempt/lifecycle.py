@@ -8,16 +8,17 @@ from typing import Any
 
 import structlog
 
+from perago.attempt.budgets import check_budgets
 from perago.attempt.directory import AttemptDirectory
 from perago.attempt.phases import Watch
 from perago.attempt.ports import Conductor, Lake, WorkspaceFiles
 from perago.attempt.publication import PATIENCE, Publication
+from perago.attempt.work import Session, Work, Workplace, worked_directory, worked_in_place
 from perago.authoring.errors import TaskExecutionError, TaskInputError
-from perago.authoring.guardrails import check_guardrails
-from perago.authoring.payload import TaskInput, build_output, dump_result, output_of, parse_input
+from perago.authoring.payload import TaskInput, build_output, output_of, parse_input
 from perago.authoring.task import TaskDefinition
-from perago.authoring.workspace import WorkspaceInput, WorkspaceOutput, WorkspaceSpec
-from perago.data.manifest import Manifest
+from perago.authoring.workspace import WorkspaceInput, WorkspaceOutput
+from perago.data.spark_files import SparkFiles
 from perago.protocol.attempt import Attempt
 from perago.protocol.failures import Failure, classify
 
@@ -33,6 +34,8 @@ class Servers:
     patience: Sequence[float] = PATIENCE
     #: Told each phase as the attempt enters it.
     watch: Watch = lambda _: None
+    #: Needed by Spark workspaces, and by rules on tables and budgets of any.
+    spark: SparkFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -54,17 +57,6 @@ class Completed:
 class Failed:
     failure: Failure
     error: BaseException
-
-
-@dataclass(frozen=True)
-class Worked:
-    """A body that has succeeded: its result as JSON values, and the directory it left."""
-
-    target: WorkspaceInput
-    spec: WorkspaceSpec
-    result: dict[str, Any]
-    manifest: Manifest
-    workspace: Path
 
 
 def run_attempt(execution: Execution, servers: Servers, root: Path, reason_length: int = 500) -> Completed | Failed:
@@ -93,33 +85,33 @@ def _output(execution: Execution, servers: Servers, root: Path) -> dict[str, Any
     if given.workspace is None:
         return build_output(definition, None, definition.function(given.params))
     with ExitStack() as cleanups:  # 9 and 10 run in this order, whatever happens, each once its object exists
-        worked = cleanups.enter_context(worked_directory(execution, given, servers, root))
-        ref = _published(execution, servers, worked, cleanups)
+        work = cleanups.enter_context(worked(execution, given, servers, root))
+        ref = _published(work, servers, cleanups)
         output = WorkspaceOutput.model_validate({**given.workspace.model_dump(), "ref": ref})
         servers.watch("cleanup")
-        return output_of(output, worked.result)  # 8
+        return output_of(output, work.result)  # 8
 
 
 @contextmanager
-def worked_directory(execution: Execution, given: TaskInput, servers: Servers, root: Path) -> Generator[Worked]:
-    """Steps 2 to 6: a directory filled from the input commit, and the body run in it between its guardrails."""
+def worked(execution: Execution, given: TaskInput, servers: Servers, root: Path) -> Generator[Work]:
+    """Steps 2 to 6: a workspace of the input commit, and the body run in it between its guardrails."""
     definition, spec, target = execution.definition, execution.definition.workspace, given.workspace
-    if spec is None or target is None or definition.workspace_kind != "path":
-        raise TaskExecutionError(f"{definition.name} does not work on a directory")
+    if spec is None or target is None:
+        raise TaskExecutionError(f"{definition.name} has no workspace")
     directory = AttemptDirectory.create(root, execution.attempt, execution.execution_id, definition.name)  # 2
     try:
         servers.watch("download")
         _require_commit(servers.lake, target)
-        manifest = servers.files.download(target, spec.prefix, directory.workspace, directory.path)  # 3
-        _log.info("downloaded", objects=manifest.objects, bytes=manifest.bytes)
-        servers.watch("pre")
-        check_guardrails(directory.workspace, spec.pre, "pre")  # 4
-        servers.watch("body")
-        result = definition.function(directory.workspace, given.params)  # 5
-        servers.watch("post")
-        dumped = dump_result(definition, result)  # 6: a result that cannot be sent must not be published
-        check_guardrails(directory.workspace, spec.post, "post")
-        yield Worked(target, spec, dumped, manifest, directory.workspace)
+        with ExitStack() as sessions:
+            session = Session(servers.spark, execution.execution_id, sessions)
+            publication = _publication(execution, servers, target)
+            place = Workplace(definition, spec, target, given.params, directory, publication, session, servers.watch)
+            if definition.workspace_kind == "path":
+                working = worked_directory(place, servers.files)
+            else:
+                working = worked_in_place(place, servers.spark)
+            with working as work:
+                yield work
     finally:
         try:
             directory.remove()  # 10
@@ -134,27 +126,26 @@ def _require_commit(lake: Lake, target: WorkspaceInput) -> None:
         raise TaskInputError(f"workspace.ref: {target.ref!r} is not a whole commit id; it names {found.id} just now")
 
 
-def _published(execution: Execution, servers: Servers, worked: Worked, cleanups: ExitStack) -> str:
+def _published(work: Work, servers: Servers, cleanups: ExitStack) -> str:
     """Step 7: the read-only, no-op or publication path; gives the ref for the output."""
-    if worked.spec.read_only:
-        return worked.target.ref
+    place, publication = work.place, work.place.publication
+    if place.spec.read_only:
+        return place.target.ref
     servers.watch("compare")
-    plan = servers.files.plan(worked.manifest, worked.workspace)
-    cleanups.callback(plan.close)
-    publication = _publication(execution, servers, worked.target)
-    if plan.is_empty:
+    changes = work.changes(cleanups)
+    if changes.is_empty:
         servers.watch("unchanged")
     publication.fence()
-    if plan.is_empty:
+    if changes.is_empty:
         return publication.finish_unchanged()
-    _log.info("changes", added=plan.added, changed=plan.changed, deleted=plan.deleted, bytes=plan.bytes)
+    _log.info("changes", added=changes.added, changed=changes.changed, deleted=changes.deleted)
     servers.watch("try")
-    branch = cleanups.enter_context(publication.staging())  # its exit is 9
-    servers.files.apply(plan, worked.target.repository, branch, worked.spec.prefix, worked.workspace)
+    work.stage(changes, cleanups)
     servers.watch("uploaded")
     staged = publication.commit()
     servers.watch("staged")
     _log.info("staged", repository=staged.repository, branch=staged.branch, commit=staged.commit)
+    check_budgets(place.spec, place.target, staged, servers.spark, place.session)
     publication.fence()
     servers.watch("confirm")
     ref = publication.confirm(staged)

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 from perago.authoring.errors import (
+    GuardrailViolation,
     PostGuardrailViolation,
     PreGuardrailViolation,
     TaskDefinitionError,
@@ -44,6 +45,10 @@ class Guardrail:
             elif value != rule.default:
                 shown.append(f"{rule.name}={value!r}")
         return f"{self.name}({', '.join(shown)})"
+
+
+#: What was found of a guardrail that needs more than the names of files, when it does not hold.
+OnTable = Callable[[Guardrail], str | None]
 
 
 class FileGuardrail(Guardrail, ABC):
@@ -130,16 +135,23 @@ def check_guardrails(workspace: Path, guardrails: Sequence[Guardrail], phase: Ph
     check_files(Directory(workspace), guardrails, phase)
 
 
-def check_files(tree: FileTree, guardrails: Sequence[Guardrail], phase: Phase) -> None:
-    """Check file guardrails on any tree of files."""
+def check_files(tree: FileTree, guardrails: Sequence[Guardrail], phase: Phase, on_table: OnTable | None = None) -> None:
+    """Check guardrails on any tree of files in order; rules on tables are asked of `on_table`."""
     for guardrail in guardrails:
-        if not isinstance(guardrail, FileGuardrail):
+        if isinstance(guardrail, FileGuardrail):
+            found = guardrail.violation(tree)
+        elif on_table is None:
             # Fail closed: a rule on a table's contents is never passed by looking at file names.
             raise TaskExecutionError(f"{guardrail} is checked on Spark, not on the files of a directory")
-        found = guardrail.violation(tree)
+        else:
+            found = on_table(guardrail)
         if found is not None:
-            violation = PreGuardrailViolation if phase == "pre" else PostGuardrailViolation
-            raise violation(f"{phase} guardrail {guardrail} failed: {found}")
+            raise violated(guardrail, phase, found)
+
+
+def violated(guardrail: Guardrail, phase: Phase, found: str) -> GuardrailViolation:
+    violation = PreGuardrailViolation if phase == "pre" else PostGuardrailViolation
+    return violation(f"{phase} guardrail {guardrail} failed: {found}")
 
 
 class Directory:

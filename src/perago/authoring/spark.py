@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import BinaryIO
+    from typing import IO, Any
 
     from pyspark.sql.connect.dataframe import DataFrame
     from pyspark.sql.connect.readwriter import DataFrameReader
@@ -35,8 +35,14 @@ class SparkWorkspace(Protocol):
         format: str = "parquet",  # noqa: A002 - the word Spark's users know
         mode: Literal["overwrite", "append", "ignore", "error"] = "error",
         partition_by: "Sequence[str]" = (),
+        success_marker: bool = False,
+        **options: "str | int | float | bool",
     ) -> None:
-        """Write a table under `path`; it is published with the attempt or not at all."""
+        """Write a table under `path`; it is published with the attempt or not at all.
+
+        `options` are those of Spark's writer for the format. Spark's `_SUCCESS` file is written only with
+        `success_marker`.
+        """
         ...
 
     def uri(self, path: str = "") -> str:
@@ -51,6 +57,6 @@ class SparkWorkspace(Protocol):
         """Whether `path` is a file or holds any."""
         ...
 
-    def open(self, path: str, mode: Literal["rb", "wb"] = "rb") -> "BinaryIO":
-        """Open a small side file."""
+    def open(self, path: str, mode: Literal["r", "rb", "w", "wb"] = "rb") -> "IO[Any]":
+        """Open a small side file; one that is written is there once it is closed."""
         ...

@@ -77,9 +77,9 @@ def provision() -> None:
     with extra("dev", "`perago dev`"):
         from perago.devstack.cache import Cache
         from perago.devstack.progress import Reporter
-        from perago.devstack.provision import conductor_home, lakefs_binary
+        from perago.devstack.provision import conductor_home, lakefs_binary, s3a_jars
     cache = Cache.of_user(Reporter())
-    typer.echo(f"lakeFS: {lakefs_binary(cache)}\nConductor: {conductor_home(cache)}")
+    typer.echo(f"lakeFS: {lakefs_binary(cache)}\nConductor: {conductor_home(cache)}\nS3A jars: {s3a_jars(cache)}")
 
 
 @app.command()

@@ -4,10 +4,11 @@ import json
 import logging
 import traceback
 import uuid
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import chain, islice
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,12 +23,15 @@ from perago.authoring.payload import build_output, output_of, parse_input
 from perago.authoring.task import TaskDefinition
 from perago.cli.extract import Module
 from perago.config import RuntimeConfig, load_runtime_config
+from perago.extras import extra
 from perago.protocol.attempt import Attempt
 from perago.protocol.failures import classify
 
 if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
     from perago.attempt.lifecycle import Execution, Servers
-    from perago.data.plan import Plan
+    from perago.attempt.work import Changes
     from perago.data.workspace import Progress, Transferred
     from perago.devstack.progress import Reporter
 
@@ -39,7 +43,7 @@ Branch = Annotated[str, typer.Option("--branch", help="The branch to publish to,
 Ref = Annotated[str | None, typer.Option("--ref", help="The input commit; the branch's head unless given.")]
 Publish = Annotated[bool, typer.Option("--publish", help="Publish the change; without it the change is only shown.")]
 Directory = Annotated[
-    Path | None, typer.Option("--dir", help="Work in this directory, in place, with no server at all.")
+    Path | None, typer.Option("--dir", help="Work in this directory, in place, with no server but Spark.")
 ]
 
 
@@ -103,8 +107,23 @@ def _in_directory(definition: TaskDefinition, params: Any, directory: Path) -> d
 
     if not directory.is_dir():
         raise PeragoError(f"--dir {directory} is not a directory")
-    result = run_definition(definition, params, directory.resolve())
+    with ExitStack() as sessions:
+        session = _local_session(load_runtime_config(), sessions)
+        result = run_definition(definition, params, directory.resolve(), session)
     return build_output(definition, None, result)
+
+
+def _local_session(config: RuntimeConfig, sessions: ExitStack) -> "Callable[[], SparkSession]":
+    """A session for a task that asks for one; nothing is started for the others."""
+
+    @cache
+    def opened() -> "SparkSession":
+        from perago.data.spark_session import attempt_session
+
+        remote = sessions.enter_context(_spark(config))
+        return sessions.enter_context(attempt_session(remote(), uuid.uuid4().hex, lakefs=None))
+
+    return opened
 
 
 def _on_lakefs(
@@ -114,8 +133,8 @@ def _on_lakefs(
 
     _quiet_log()
     config = load_runtime_config()
-    with _progress() as progress:
-        servers = _servers(config, progress)
+    with _progress() as progress, _spark(config) as spark:
+        servers = _servers(config, progress, spark)
         workspace = {
             "repository": repository,
             "branch": branch,
@@ -135,45 +154,61 @@ def _on_lakefs(
 
 
 def _preview(execution: "Execution", servers: "Servers") -> None:
-    from perago.attempt.lifecycle import worked_directory
+    from perago.attempt.lifecycle import worked
 
     given = parse_input(execution.definition, execution.payload)
     with (
         TemporaryDirectory(prefix="perago-run-") as root,
-        worked_directory(execution, given, servers, Path(root)) as worked,
+        ExitStack() as cleanups,
+        worked(execution, given, servers, Path(root)) as work,
     ):
-        plan = servers.files.plan(worked.manifest, worked.workspace)
-        _show_changes(plan)
-        plan.close()
-        _print(output_of(None, worked.result))
+        _show_changes(work.changes(cleanups))
+        _print(output_of(None, work.result))
 
 
-def _show_changes(plan: "Plan") -> None:
-    if plan.is_empty:
+def _show_changes(changes: "Changes") -> None:
+    if changes.is_empty:
         typer.echo("nothing changed: nothing would be published", err=True)
         return
-    deleted = (f"- {path}" for path in plan.deletes())
-    sent = (f"+ {file.path} ({file.signature.size} bytes)" for file in plan.puts())
-    for line in islice(chain(deleted, sent), _SHOWN):
+    for line in islice(changes.lines(), _SHOWN):
         typer.echo(line, err=True)
-    unseen = plan.added + plan.changed + plan.deleted - _SHOWN
+    unseen = changes.added + changes.changed + changes.deleted - _SHOWN
     if unseen > 0:
         typer.echo(f"… and {unseen} more", err=True)
     typer.echo(
-        f"would publish {plan.added} new, {plan.changed} changed and {plan.deleted} deleted files"
-        f" ({plan.bytes} bytes): add --publish to do it",
+        f"would publish {changes.added} new, {changes.changed} changed and {changes.deleted} deleted files:"
+        " add --publish to do it",
         err=True,
     )
 
 
-def _servers(config: RuntimeConfig, progress: "Progress") -> "Servers":
+def _servers(config: RuntimeConfig, progress: "Progress", spark: Callable[[], str]) -> "Servers":
     from perago.attempt.lifecycle import Servers
+    from perago.data.spark_files import SparkFiles
     from perago.data.workspace import DirectoryFiles
     from perago.lake.control import LakeControl
     from perago.lake.objects import LakeObjects
 
     address = config.require_lakefs()
-    return Servers(_Nobody(), LakeControl(*address), DirectoryFiles(LakeObjects(*address), progress))
+    objects = LakeObjects(*address)
+    files = DirectoryFiles(objects, progress)
+    return Servers(_Nobody(), LakeControl(*address), files, spark=SparkFiles(spark, address, objects))
+
+
+@contextmanager
+def _spark(config: RuntimeConfig) -> Generator[Callable[[], str]]:
+    """Where Spark is: the server that SPARK_REMOTE names, else one of our own, started if it is asked for."""
+    if config.spark_remote:
+        yield lambda: str(config.spark_remote)
+        return
+    with extra("spark", "Spark"):
+        from perago.devstack.embedded import EmbeddedSpark
+        from perago.devstack.progress import Reporter
+    with (
+        TemporaryDirectory(prefix="perago-run-spark-") as logs,
+        EmbeddedSpark(Path(logs) / "spark.log", config.spark_memory, Reporter()) as server,
+    ):
+        yield server.url
 
 
 class _Nobody:

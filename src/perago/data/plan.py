@@ -50,6 +50,11 @@ class Plan:
         for line in self._deletes:
             yield json.loads(line)
 
+    def lines(self) -> Iterator[str]:
+        """Each change, for people."""
+        yield from (f"- {path}" for path in self.deletes())
+        yield from (f"+ {file.path} ({file.signature.size} bytes)" for file in self.puts())
+
     def put(self, file: LocalFile, *, new: bool) -> None:
         found = file.signature
         self._puts.write(json.dumps((file.path, found.size, found.mtime_ns, found.ctime_ns, found.inode)) + "\n")

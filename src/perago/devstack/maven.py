@@ -25,12 +25,15 @@ class MavenArtifact:
     group: str
     artifact: str
     version: str
-    classifier: str
     sha256: str
+    classifier: str | None = None
+    #: What to do instead when it cannot be downloaded.
+    otherwise: str = ""
 
     @property
     def filename(self) -> str:
-        return f"{self.artifact}-{self.version}-{self.classifier}.jar"
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.artifact}-{self.version}{classifier}.jar"
 
 
 def download(wanted: MavenArtifact, into: Path, reporter: Reporter) -> Path:
@@ -101,5 +104,5 @@ def _sha256(file: Path) -> str:
 def _refused(wanted: MavenArtifact, url: str, why: str) -> DevStackError:
     return DevStackError(
         f"{wanted.filename} cannot be downloaded from {url} ({why}): check the network and HTTPS_PROXY,"
-        " set PERAGO_MAVEN_REPOSITORY to a mirror you reach, or use a running server with --conductor-url"
+        f" set PERAGO_MAVEN_REPOSITORY to a mirror you reach, or {wanted.otherwise}"
     )

@@ -17,6 +17,10 @@ class Reporter:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
 
+    def quiet(self) -> "Reporter":
+        """One that says nothing, for the parts of a step that is shown as a whole."""
+        return Reporter(Console(quiet=True))
+
     def note(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)
 

@@ -8,12 +8,14 @@ import subprocess
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from perago.devstack import versions
 from perago.devstack.cache import Cache
 from perago.devstack.errors import DevStackError
 from perago.devstack.maven import MavenArtifact, download
+from perago.extras import extra
 
 LineSeen = Callable[[str], None]
 _GB = 1_000_000_000
@@ -42,8 +44,9 @@ def conductor_home(cache: Cache) -> Path:
                 versions.CONDUCTOR_GROUP,
                 versions.CONDUCTOR_ARTIFACT,
                 versions.CONDUCTOR_VERSION,
-                versions.CONDUCTOR_CLASSIFIER,
                 versions.CONDUCTOR_SHA256,
+                versions.CONDUCTOR_CLASSIFIER,
+                otherwise="use a running server with --conductor-url",
             ),
             cache.scratch(name),
             cache.reporter,
@@ -56,6 +59,43 @@ def conductor_home(cache: Cache) -> Path:
                     advance(1)
 
     return cache.provide(name, unpack, 1 * _GB)
+
+
+def s3a_jars(cache: Cache) -> Path:
+    """The jars with which Spark reaches lakeFS, of the Hadoop version that the installed pyspark carries."""
+    hadoop = _hadoop_version()
+    lock = Path(__file__).with_name(f"s3a-{hadoop}.lock")
+    if not lock.exists():
+        raise DevStackError(
+            f"the installed pyspark carries Hadoop {hadoop}, for which this Perago knows no S3A jars: install a pyspark"
+            " that perago[spark] names, or set SPARK_REMOTE to a server that has them"
+        )
+
+    def fetch(into: Path) -> None:
+        wanted = [_locked(line) for line in lock.read_text().splitlines()]
+        scratch = cache.scratch(f"s3a-{hadoop}")
+        with (
+            cache.reporter.step("Downloading Spark's S3A jars", len(wanted), "jars") as advance,
+            ThreadPoolExecutor(8) as pool,
+        ):
+            for jar in pool.map(partial(download, into=scratch, reporter=cache.reporter.quiet()), wanted):
+                jar.rename(into / jar.name)
+                advance(1)
+
+    return cache.provide(f"s3a-{hadoop}", fetch, _GB // 10)
+
+
+def _locked(line: str) -> MavenArtifact:
+    coordinates, sha256 = line.split()
+    group, artifact, version = coordinates.split(":")
+    return MavenArtifact(group, artifact, version, sha256, otherwise="set SPARK_REMOTE to a server that has it")
+
+
+def _hadoop_version() -> str:
+    with extra("spark", "an embedded Spark server"):
+        import pyspark
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    return jar.stem.removeprefix("hadoop-client-api-")
 
 
 def _build_lakefs(cache: Cache, into: Path) -> None:

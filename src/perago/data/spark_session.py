@@ -1,0 +1,120 @@
+"""Sessions of a Spark Connect server: one an attempt, with lakeFS's settings, ended whatever happens."""
+
+import time
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+from pydantic import SecretStr
+
+from perago.authoring.errors import TaskExecutionError
+from perago.extras import extra
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pyspark.sql.connect.session import SparkSession
+
+_log = structlog.get_logger("perago.spark")
+
+LakeAddress = tuple[str, str, SecretStr]
+# A server that is gone is told within seconds; pyspark alone would go on for ten minutes.
+_TRIES = 4
+_LONGEST_PAUSE_MS = 1500
+
+_SETTINGS = {
+    "fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    "fs.s3a.path.style.access": "true",
+    "fs.s3a.endpoint.region": "us-east-1",
+    # The staging branch is the job's atomic commit: files are moved to their place once, by the task that made them.
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "mapreduce.fileoutputcommitter.cleanup-failures.ignored": "true",
+    # Nobody else writes to an attempt's branch, so nothing need be asked before it is written.
+    "fs.s3a.performance.flags": "*",
+    "fs.s3a.change.detection.mode": "none",
+    "fs.s3a.fast.upload.buffer": "bytebuffer",
+}
+
+
+def session_id_of(execution_id: str) -> str:
+    """The session of an execution has an id that others can tell too: whoever outlives it can end it."""
+    return str(uuid.UUID(execution_id))
+
+
+@contextmanager
+def attempt_session(remote: str, execution_id: str, lakefs: LakeAddress | None) -> "Generator[SparkSession]":
+    """A session of its own for one execution; its operations end with it."""
+    spark = _opened(remote, session_id_of(execution_id))
+    try:
+        spark.addTag(f"perago-{execution_id}")
+        for name, value in {**_SETTINGS, **_reaching(lakefs)}.items():
+            spark.conf.set(name, value)
+        yield spark
+    finally:
+        _close(spark)
+
+
+def end_session(remote: str, execution_id: str) -> None:
+    """End the session of an execution that can no longer do it itself; what runs in it is interrupted."""
+    _close(_opened(remote, session_id_of(execution_id)))
+
+
+def stragglers(spark: "SparkSession") -> int:
+    """Interrupt what still runs in a session; gives how many operations there were."""
+    return len(spark.interruptAll())
+
+
+def _opened(remote: str, session_id: str) -> "SparkSession":
+    with extra("spark", "Spark"):
+        from pyspark.errors import PySparkException
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+        from pyspark.sql.connect.session import SparkSession
+    try:
+        spark = SparkSession.builder.remote(_with_session(remote, session_id)).create()
+        patience = DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_PAUSE_MS)
+        cast("Any", spark).client.set_retry_policies([patience])
+        spark.conf.get("spark.app.name", "")
+    except PySparkException as error:
+        raise TaskExecutionError(
+            f"the Spark server at {_without_secrets(remote)} cannot be used: {_first_line(error)}"
+        ) from error
+    return spark
+
+
+def _close(spark: "SparkSession") -> None:
+    started = time.monotonic()
+    try:
+        spark.interruptAll()
+        spark.stop()
+    except Exception as error:
+        # Its server ends it by itself, sooner or later.
+        _log.warning("Spark session not closed", error=_first_line(error), seconds=time.monotonic() - started)
+
+
+def _reaching(lakefs: LakeAddress | None) -> dict[str, str]:
+    if lakefs is None:
+        return {}
+    endpoint, key, secret = lakefs
+    return {
+        "fs.s3a.endpoint": endpoint.rstrip("/").removesuffix("/api/v1"),
+        "fs.s3a.connection.ssl.enabled": str(endpoint.startswith("https")).lower(),
+        "fs.s3a.access.key": key,
+        "fs.s3a.secret.key": secret.get_secret_value(),
+    }
+
+
+def _with_session(remote: str, session_id: str) -> str:
+    place, _, parameters = remote.rstrip(";").partition("/;")
+    given = f"{parameters};" if parameters else ""
+    return f"{place.rstrip('/')}/;{given}session_id={session_id}"
+
+
+def _without_secrets(remote: str) -> str:
+    """An address may carry a token."""
+    return remote.partition("/;")[0]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

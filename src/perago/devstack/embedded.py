@@ -1,0 +1,109 @@
+"""A Spark server of one's own: started when it is first needed, again when it has died, ended with its owner."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+from perago.devstack.cache import Cache
+from perago.devstack.errors import DevStackError
+from perago.devstack.processes import LOOPBACK, free_port
+from perago.devstack.progress import Reporter
+from perago.devstack.provision import s3a_jars
+from perago.devstack.services import spark_launch, spark_ready
+
+_START_SECONDS = 90
+_STOP_SECONDS = 5
+_LOG_TAIL = 3
+_PR_SET_PDEATHSIG = 1
+
+
+class EmbeddedSpark:
+    """One Spark Connect server on loopback. Nothing is provisioned or started before `url` is asked for."""
+
+    def __init__(self, log: Path, memory: str, reporter: Reporter) -> None:
+        self._log = log
+        self._memory = memory
+        self._reporter = reporter
+        self._only_one = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._url = ""
+        # Linux ends the server with the *thread* that started it, so that thread lives as long as this object.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="perago-spark")
+        self._scratch = TemporaryDirectory(prefix="perago-spark-", ignore_cleanup_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def url(self) -> str:
+        """The address of a server that answers."""
+        with self._only_one:
+            if self._process is None or self._process.poll() is not None:
+                self._starter.submit(self._start).result()
+            return self._url
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def stop(self) -> None:
+        with self._only_one:
+            if self._process is not None and self._process.poll() is None:
+                self._kill(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_STOP_SECONDS)
+                self._kill(signal.SIGKILL)
+                self._process.wait()
+        self._starter.shutdown()
+        self._scratch.cleanup()
+
+    def _start(self) -> None:
+        jars = s3a_jars(Cache.of_user(self._reporter))
+        port = free_port()
+        launch = spark_launch(jars, Path(self._scratch.name), port, self._memory)
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                launch.command,
+                cwd=self._scratch.name,
+                env={**os.environ, **launch.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_die_with_owner if sys.platform == "linux" else None,
+            )
+        self._url = f"sc://{LOOPBACK}:{port}"
+        deadline = time.monotonic() + _START_SECONDS
+        while not spark_ready(self._url):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._kill(signal.SIGKILL)
+                raise DevStackError(f"the embedded Spark server did not start (log: {self._log}): {self._last_words()}")
+            time.sleep(0.05)
+
+    def _kill(self, number: int) -> None:
+        """The server and its Python workers."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _last_words(self) -> str:
+        return " / ".join(self._log.read_text(errors="replace").splitlines()[-_LOG_TAIL:])
+
+
+def _die_with_owner() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
