@@ -44,6 +44,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Servers:
     return Servers(stack, stack.environment())
 
 
+@pytest.fixture(scope="session")
+def spark_remote(servers: Servers) -> str:
+    """The address of one Spark Connect server, started when the first test asks for it."""
+    servers.stack.up(StackOptions(spark=True))
+    return servers.stack.environment()["SPARK_REMOTE"]
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """The servers end with the run; its workers share them, so only the one that started the workers ends them."""
     if "PERAGO_TEST_STACK" not in os.environ and not hasattr(session.config, "workerinput"):

@@ -13,6 +13,7 @@ from perago.attempt.lifecycle import Completed, Execution, Failed, Servers, run_
 from perago.authoring.controls import TaskControls
 from perago.authoring.task import TaskDefinition, definition_of, task
 from perago.authoring.workspace import WorkspaceSpec
+from perago.data.spark_files import SparkFiles
 from perago.data.workspace import DirectoryFiles
 from perago.lake.control import LakeControl
 from perago.lake.objects import LakeObjects
@@ -258,15 +259,18 @@ class Site:
         lake: LakeControl | None = None,
         objects: LakeObjects | None = None,
         reason_length: int = 500,
+        spark: str | None = None,
     ) -> Completed | Failed:
         """Run one attempt that began at `ref`, by default the head of main."""
         address = self.servers.config.require_lakefs()
+        store = objects or LakeObjects(*address)
         return run_attempt(
             Execution(definition, attempt, execution_id or uuid.uuid4().hex, payload or self.payload(ref)),
             Servers(
                 conductor or Conductor(),
                 lake or LakeControl(*address),
-                DirectoryFiles(objects or LakeObjects(*address)),
+                DirectoryFiles(store),
+                spark=SparkFiles(lambda: spark, address, store) if spark is not None else None,
             ),
             self.root,
             reason_length,

@@ -57,6 +57,10 @@ class SparkWorkspace(Protocol):
         """Whether `path` is a file or holds any."""
         ...
 
+    def remove(self, path: str) -> None:
+        """Delete a file, or everything below `path`."""
+        ...
+
     def open(self, path: str, mode: Literal["r", "rb", "w", "wb"] = "rb") -> "IO[Any]":
         """Open a small side file; one that is written is there once it is closed."""
         ...

@@ -1,5 +1,6 @@
 """Sessions of a Spark Connect server: one an attempt, with lakeFS's settings, ended whatever happens."""
 
+import os
 import time
 import uuid
 from contextlib import contextmanager
@@ -71,6 +72,8 @@ def _opened(remote: str, session_id: str) -> "SparkSession":
         from pyspark.errors import PySparkException
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession
+    # What `pyspark.sql.functions` looks at: its functions make columns of a Connect session.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     try:
         spark = SparkSession.builder.remote(_with_session(remote, session_id)).create()
         patience = DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_PAUSE_MS)

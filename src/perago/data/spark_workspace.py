@@ -217,6 +217,12 @@ class PlacedWorkspace:
     def exists(self, path: str) -> bool:
         return self._place.kind(_inside(path)) is not None
 
+    def remove(self, path: str) -> None:
+        self._writable(path)
+        inside = _inside(path)
+        gone = [inside] if self._place.kind(inside) == "file" else list(self._place.list(inside))
+        self._place.remove(gone)
+
     def open(self, path: str, mode: OpenMode = "rb") -> IO[Any]:
         if mode not in ("r", "rb", "w", "wb"):
             raise ValueError(f"workspace.open takes mode r, rb, w or wb, not {mode!r}")
@@ -227,10 +233,18 @@ class PlacedWorkspace:
             self._writable(path)
             content: IO[bytes] = cast("IO[bytes]", _Written(lambda file, size: self._place.write(inside, file, size)))
         else:
-            content = cast("IO[bytes]", SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the body closes it
-            self._place.read(inside, content)
-            content.seek(0)
-        return content if mode.endswith("b") else io.TextIOWrapper(content, encoding="utf-8")
+            content = self._copied(inside)
+        return content if mode.endswith("b") else _Text(content, encoding="utf-8")
+
+    def _copied(self, path: str) -> IO[bytes]:
+        copy = cast("IO[bytes]", SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the body closes it
+        try:
+            self._place.read(path, copy)
+        except BaseException:
+            copy.close()
+            raise
+        copy.seek(0)
+        return copy
 
     def was_asked_for(self, path: str) -> bool:
         """Whether the body wants a file that looks like one of Spark's own."""
@@ -279,6 +293,15 @@ class _Unclosed:
         return self._file.read(size)
 
 
+class _Text(io.TextIOWrapper):
+    """Text over a side file; what was written in a block that ended in an error is not stored."""
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None and isinstance(self.buffer, _Written):
+            self.buffer.drop()
+        super().__exit__(kind, error, trace)
+
+
 class _Written(io.BufferedIOBase):
     """A file that goes to its place when it is closed, unless its block ended in an error."""
 
@@ -301,9 +324,13 @@ class _Written(io.BufferedIOBase):
     def tell(self) -> int:
         return self._file.tell()
 
+    def drop(self) -> None:
+        """Close it and store nothing."""
+        self._store = None
+
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:
-            self._store = None
+            self.drop()
         super().__exit__(kind, error, trace)
 
     def close(self) -> None:

@@ -52,7 +52,8 @@ class EmbeddedSpark:
     def url(self) -> str:
         """The address of a server that answers."""
         with self._only_one:
-            if self._process is None or self._process.poll() is not None:
+            if self.pid is None or not spark_ready(self._url):
+                self._end()
                 self._starter.submit(self._start).result()
             return self._url
 
@@ -62,14 +63,17 @@ class EmbeddedSpark:
 
     def stop(self) -> None:
         with self._only_one:
-            if self._process is not None and self._process.poll() is None:
-                self._kill(signal.SIGTERM)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_STOP_SECONDS)
-                self._kill(signal.SIGKILL)
-                self._process.wait()
+            self._end()
         self._starter.shutdown()
         self._scratch.cleanup()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._kill(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_SECONDS)
+            self._kill(signal.SIGKILL)
+            self._process.wait()
 
     def _start(self) -> None:
         jars = s3a_jars(Cache.of_user(self._reporter))
