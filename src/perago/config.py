@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dotenv.parser import parse_stream
-from pydantic import BeforeValidator, ByteSize, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -49,6 +49,12 @@ def _existing_notation(value: Any) -> Any:
     return value
 
 
+def _of_java(value: str) -> str:
+    if not re.fullmatch(r"\d+[kmgKMG]", value):
+        raise ValueError("write a size such as 2g or 1500m, as Java takes it")
+    return value
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration), Field(gt=timedelta())]
 Size = Annotated[ByteSize, BeforeValidator(_existing_notation), Field(gt=0)]
 
@@ -81,8 +87,8 @@ class RuntimeConfig(BaseSettings):
     workspace_gc_ttl: Duration = _from("PERAGO_WORKSPACE_GC_TTL", "24h")
     workspace_gc_interval: Duration = _from("PERAGO_WORKSPACE_GC_INTERVAL", "1h")
     shutdown_force_kill_after: Duration | None = _from("PERAGO_SHUTDOWN_FORCE_KILL_AFTER")
-    spark_memory: Annotated[str, Field(pattern=r"^\d+[kmgKMG]$")] = _from("PERAGO_SPARK_MEMORY", "2g")
     data_engine: Literal["auto", "spark", "local"] = _from("PERAGO_DATA_ENGINE", "auto")
+    spark_memory: Annotated[str, AfterValidator(_of_java)] = _from("PERAGO_SPARK_MEMORY", "2g")
 
     def require_conductor(self) -> str:
         """Conductor's address, or an error naming the variable to set."""

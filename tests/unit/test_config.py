@@ -27,6 +27,7 @@ VARIABLES = [
     "PERAGO_WORKSPACE_GC_INTERVAL",
     "PERAGO_SHUTDOWN_FORCE_KILL_AFTER",
     "PERAGO_DATA_ENGINE",
+    "PERAGO_SPARK_MEMORY",
 ]
 SECRET = "hunter2-$ecret"
 HINT = "(`perago dev env` prints those of a local stack)"
@@ -69,6 +70,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "workspace_gc_interval": timedelta(hours=1),
         "shutdown_force_kill_after": None,
         "data_engine": "auto",
+        "spark_memory": "2g",
     }
 
 
@@ -236,6 +238,7 @@ def test_a_size_is_a_number_with_a_unit(monkeypatch: pytest.MonkeyPatch, written
         pytest.param("PERAGO_LOG_FILE_MAX_SIZE", "0", "Input should be greater than 0", id="no size"),
         pytest.param("PERAGO_EXECUTION_MODE", "fork", "Input should be 'process' or 'thread'", id="mode"),
         pytest.param("PERAGO_DATA_ENGINE", "dask", "Input should be 'auto', 'spark' or 'local'", id="engine"),
+        pytest.param("PERAGO_SPARK_MEMORY", "lots", "write a size such as 2g", id="memory"),
         pytest.param("PERAGO_FAILURE_REASON_MAX_LENGTH", "long", "Input should be a valid integer", id="length"),
         pytest.param("PERAGO_FAILURE_REASON_MAX_LENGTH", "0", "Input should be greater than or equal", id="no length"),
     ],
@@ -271,6 +274,7 @@ def test_every_wrong_value_is_named_at_once_and_no_secret_is_shown(monkeypatch: 
         "PERAGO_WORKSPACE_GC_INTERVAL",
         "PERAGO_SHUTDOWN_FORCE_KILL_AFTER",
         "PERAGO_DATA_ENGINE",
+        "PERAGO_SPARK_MEMORY",
     }
     assert SECRET not in message
 

@@ -14,7 +14,7 @@ from perago.devstack.maven import MavenArtifact, download
 from perago.devstack.progress import Reporter
 
 CONTENT = bytes(range(256)) * 4096
-ARTIFACT = MavenArtifact("org.example", "server", "1.0", hashlib.sha256(CONTENT).hexdigest(), "boot")
+ARTIFACT = MavenArtifact("org.example", "server", "1.0", hashlib.sha256(CONTENT).hexdigest(), "boot", "use another")
 PATH = "/org/example/server/1.0/server-1.0-boot.jar"
 
 
@@ -99,6 +99,6 @@ def test_another_file_than_the_pinned_one_is_deleted(repository: Repository, tmp
 def test_a_refused_download_says_what_to_do(repository: Repository, tmp_path: Path, status: int) -> None:
     repository.status = status
 
-    fix = "set PERAGO_MAVEN_REPOSITORY to a mirror you reach, or use a running server with --conductor-url"
+    fix = "set PERAGO_MAVEN_REPOSITORY to a mirror you reach, or use another"
     with pytest.raises(DevStackError, match=rf"cannot be downloaded .*answer {status}.*{re.escape(fix)}"):
         download(ARTIFACT, tmp_path, Reporter())

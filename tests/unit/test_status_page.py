@@ -17,6 +17,7 @@ from perago.conductor.client import ConductorClient
 from perago.config import load_runtime_config
 from perago.worker.facts import TaskFacts
 from perago.worker.metrics import Metrics
+from perago.worker.spark import SparkSource
 from perago.worker.status import serve_status
 from perago.worker.supervisor import Supervisor
 from perago.worker.vitals import POLL_STUCK_SECONDS, STALLED_SECONDS
@@ -31,9 +32,9 @@ def well() -> Answer:
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Supervisor:
     """One that was never started."""
-    task = TaskFacts("features.build", TaskControls(), None, {})
+    task = TaskFacts("features.build", TaskControls(), None, False, {})
     nobody = cast("ConductorClient", None)
-    return Supervisor("tasks.build", task, load_runtime_config(), nobody, "w-1", tmp_path, jobs=2)
+    return Supervisor("tasks.build", task, load_runtime_config(), nobody, "w-1", tmp_path, 2, cast("SparkSource", None))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pydantic import BaseModel, RootModel
 from perago.authoring.controls import TaskControls
 from perago.authoring.errors import TaskDefinitionError
 from perago.authoring.spark import SparkWorkspace
+from perago.authoring.tables import RequireTable
 from perago.authoring.workspace import WorkspaceSpec
 
 WorkspaceKind = Literal["path", "spark"]
@@ -37,6 +38,12 @@ class TaskDefinition:
     workspace: WorkspaceSpec | None
     workspace_kind: WorkspaceKind | None
     controls: TaskControls
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether every attempt uses Spark: for its workspace, or for a rule on a table."""
+        rules = () if self.workspace is None else (*self.workspace.pre, *self.workspace.post)
+        return self.workspace_kind == "spark" or any(isinstance(rule, RequireTable) for rule in rules)
 
 
 def task(

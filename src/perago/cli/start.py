@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,8 +12,10 @@ import typer
 from perago.cli.extract import Module
 from perago.cli.register import ServerUrl
 from perago.config import RuntimeConfig, load_runtime_config
+from perago.extras import extra
 
 if TYPE_CHECKING:
+    from perago.devstack.embedded import EmbeddedSpark
     from perago.worker.supervisor import Supervisor
 
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="How many attempts may run at once.")]
@@ -55,7 +58,8 @@ async def _work(module: str, config: RuntimeConfig, jobs: int, allow_drift: bool
     from perago.worker.leftovers import collect_leftovers
     from perago.worker.lock import only_supervisor
     from perago.worker.logs import configure_logs, log_folder
-    from perago.worker.start import check_lakefs, check_taskdef, new_worker_id
+    from perago.worker.spark import SparkSource
+    from perago.worker.start import check_lakefs, check_spark, check_taskdef, new_worker_id
     from perago.worker.supervisor import Supervisor
     from perago.worker.tracing import check_tracing
 
@@ -64,6 +68,7 @@ async def _work(module: str, config: RuntimeConfig, jobs: int, allow_drift: bool
     url, key, secret = config.require_conductor(), config.conductor_auth_key, config.conductor_auth_secret
     async with ConductorClient(url, key, secret) as conductor:
         check_tracing()
+        check_spark(task)
         check_lakefs(config, task)
         drift = await check_taskdef(conductor, task.taskdef, module, allow=allow_drift)
         if drift:
@@ -73,9 +78,18 @@ async def _work(module: str, config: RuntimeConfig, jobs: int, allow_drift: bool
             configure_logs(logs, "supervisor", config.log_file_max_size, config.log_retention, echo=True)
             collect_leftovers(config)
             typer.echo(f"{task.name}: worker {worker_id}, {jobs} at once; logs in {logs}", err=True)
-            supervisor = Supervisor(module, task, config, conductor, worker_id, logs, jobs)
+            spark = SparkSource(config.spark_remote, lambda: _embedded_spark(logs, config))
+            supervisor = Supervisor(module, task, config, conductor, worker_id, logs, jobs, spark)
             with _status(http, supervisor):
                 return await supervisor.run()
+
+
+def _embedded_spark(logs: Path, config: RuntimeConfig) -> "EmbeddedSpark":
+    """Imported when a task asks for it: a worker without Spark needs none of this."""
+    with extra("spark", "an embedded Spark server"):
+        from perago.devstack.embedded import EmbeddedSpark
+        from perago.devstack.progress import Reporter
+    return EmbeddedSpark(logs / "spark.log", config.spark_memory, Reporter())
 
 
 @contextmanager

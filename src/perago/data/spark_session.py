@@ -1,6 +1,7 @@
 """Sessions of a Spark Connect server: one an attempt, with lakeFS's settings, ended whatever happens."""
 
 import os
+import sys
 import time
 import uuid
 from contextlib import contextmanager
@@ -119,5 +120,14 @@ def _without_secrets(remote: str) -> str:
     return remote.partition("/;")[0]
 
 
+def _main() -> None:
+    """`python -m perago.data.spark_session EXECUTION_ID`, the address on stdin: end the session of an execution."""
+    end_session(sys.stdin.read(), sys.argv[1])
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+if __name__ == "__main__":
+    _main()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from pydantic import SecretStr
@@ -20,19 +20,33 @@ from pydantic import SecretStr
 from perago.attempt.failpoints import Failpoint
 from perago.attempt.lifecycle import Completed, Execution, Failed, Servers, run_attempt
 from perago.attempt.phases import Phase
+from perago.authoring.errors import TaskExecutionError
 from perago.authoring.module import load_module_task
 from perago.authoring.task import TaskDefinition
 from perago.conductor.tasks import TaskResult
 from perago.config import RuntimeConfig
+from perago.data.spark_files import SparkFiles
 from perago.data.workspace import DirectoryFiles, Transferred
 from perago.protocol.attempt import Attempt
 from perago.worker.logs import configure_logs
-from perago.worker.messages import Assignment, Farewell, FenceAnswer, FenceQuestion, Finished, NotReady, Ready
+from perago.worker.messages import (
+    Assignment,
+    Farewell,
+    FenceAnswer,
+    FenceQuestion,
+    Finished,
+    NotReady,
+    Ready,
+    SparkAnswer,
+    SparkQuestion,
+)
 from perago.worker.tracing import attempt_span
 
 _log = structlog.get_logger("perago.executor")
 
 FENCE_SECONDS = 30.0
+SPARK_SECONDS = 180.0  # it may be downloaded and started first
+Answer = TypeVar("Answer", FenceAnswer, SparkAnswer)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -74,7 +88,8 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
                 run = _Run(assignment, definition, failpoint)
                 conductor = OverPipe(pipe, assignment.execution_id, run.publishes_next)
                 files = DirectoryFiles(objects, run.transferred)
-                servers = Servers(conductor, lake, files, watch=run.entered)
+                spark = SparkFiles(conductor.spark, address, objects) if address is not None else None
+                servers = Servers(conductor, lake, files, watch=run.entered, spark=spark)
                 pipe.send(run.finished(servers, settings.config))
                 os.chdir(home)  # wherever the body went
 
@@ -175,16 +190,28 @@ class OverPipe:
         self._publishes_next = publishes_next
 
     def current(self, attempt: Attempt) -> Attempt:
-        question = uuid.uuid4().hex
-        self._pipe.send(FenceQuestion(question, self._execution_id, self._publishes_next()))
-        deadline = time.monotonic() + FENCE_SECONDS
+        asked = FenceQuestion(uuid.uuid4().hex, self._execution_id, self._publishes_next())
+        answer = self._answered(asked, FenceAnswer, FENCE_SECONDS)
+        if answer.fresh is None:
+            raise ConnectionError(answer.trouble or "Conductor could not be asked")
+        return answer.fresh
+
+    def spark(self) -> str:
+        """The address of a Spark server; the supervisor may have to start one first."""
+        answer = self._answered(SparkQuestion(uuid.uuid4().hex, self._execution_id), SparkAnswer, SPARK_SECONDS)
+        if answer.url is None:
+            raise TaskExecutionError(f"there is no Spark server: {answer.trouble}")
+        return answer.url
+
+    def _answered(self, asked: FenceQuestion | SparkQuestion, kind: type[Answer], seconds: float) -> Answer:
+        """Ask, and wait for the answer to this very question: a late one to another is passed over."""
+        self._pipe.send(asked)
+        deadline = time.monotonic() + seconds
         while self._pipe.poll(max(0.0, deadline - time.monotonic())):
             answer = self._pipe.recv()
-            if isinstance(answer, FenceAnswer) and answer.question == question:
-                if answer.fresh is None:
-                    raise ConnectionError(answer.trouble or "Conductor could not be asked")
-                return answer.fresh
-        raise TimeoutError(f"the supervisor gave no answer in {FENCE_SECONDS:.0f} s")
+            if isinstance(answer, kind) and answer.question == asked.question:
+                return answer
+        raise TimeoutError(f"the supervisor gave no answer in {seconds:.0f} s")
 
 
 def _live_and_die_with_the_supervisor(lifeline: Connection) -> None:

@@ -19,6 +19,7 @@ class TaskFacts:
     name: str
     controls: TaskControls
     workspace_kind: WorkspaceKind | None
+    needs_spark: bool
     taskdef: dict[str, Any]
 
 
@@ -51,6 +52,7 @@ def _tell(module: str, pipe: Connection) -> None:
     try:
         definition = load_module_task(module)
         taskdef = build_taskdef(definition)
-        pipe.send(TaskFacts(definition.name, definition.controls, definition.workspace_kind, taskdef))
+        kind, needs_spark = definition.workspace_kind, definition.needs_spark
+        pipe.send(TaskFacts(definition.name, definition.controls, kind, needs_spark, taskdef))
     except PeragoError as error:
         pipe.send(str(error))

@@ -26,6 +26,15 @@ class FenceAnswer:
 
 
 @dataclass(frozen=True)
+class SparkAnswer:
+    """The address of a Spark server that answers, or why there is none."""
+
+    question: str
+    url: str | None
+    trouble: str | None = None
+
+
+@dataclass(frozen=True)
 class Farewell:
     """Nothing more comes: end, and first send what is still to be sent."""
 
@@ -55,6 +64,14 @@ class FenceQuestion:
 
 
 @dataclass(frozen=True)
+class SparkQuestion:
+    """Where is Spark? The supervisor may have to start it."""
+
+    question: str
+    execution_id: str
+
+
+@dataclass(frozen=True)
 class Finished:
     """The attempt's result, with what it took: seconds by phase, bytes by direction."""
 
@@ -64,4 +81,5 @@ class Finished:
     transferred: dict[str, int]
 
 
-FromExecutor = Ready | NotReady | FenceQuestion | Finished
+FromExecutor = Ready | NotReady | FenceQuestion | SparkQuestion | Finished
+ToExecutor = Assignment | FenceAnswer | SparkAnswer | Farewell

@@ -16,16 +16,22 @@ from perago.worker.metrics import Metrics
 _log = structlog.get_logger("perago.supervisor")
 
 _LONGEST_PAUSE = 3.0
+_CALM_SECONDS = 0.1
+_READ_BACK_WITHIN_SECONDS = 3.0
 
 
 class Results:
     """Tells Conductor how attempts ended."""
 
-    def __init__(self, conductor: ConductorClient, worker_id: str, metrics: Metrics, limit_seconds: float) -> None:
+    def __init__(
+        self, conductor: ConductorClient, worker_id: str, metrics: Metrics, limit_seconds: float, at_once: int
+    ) -> None:
         self._conductor = conductor
         self._worker_id = worker_id
         self._metrics = metrics
         self._limit_seconds = limit_seconds
+        self._calm_from = 0.0
+        self._reading_back = asyncio.Semaphore(at_once)
 
     async def tell(self, task: PolledTask, result: TaskResult, writing: asyncio.Lock, *, look_first: bool) -> bool:
         """Send a result, again while that can help and time is left; False when it was lost or is not wanted.
@@ -39,6 +45,7 @@ class Results:
             try:
                 if look_first and not await self._is_wanted(task, result):
                     return False
+                self._calm_from = time.monotonic() + _CALM_SECONDS
                 async with writing:
                     await self._conductor.report(task.attempt, self._worker_id, result)
                 return True
@@ -63,7 +70,21 @@ class Results:
         return True
 
     async def read_back(self, task: PolledTask, result: TaskResult) -> None:
-        """Conductor answers 200 to a result it drops, so look."""
+        """Conductor answers 200 to a result it drops, so look: soon, but after what others wait for."""
+        told_at = time.monotonic()
+        async with self._reading_back:
+            await self._calm(told_at + _READ_BACK_WITHIN_SECONDS)
+            await self._look(task, result)
+
+    async def _calm(self, deadline: float) -> None:
+        """Wait until no result was told for a moment, and not beyond the deadline."""
+        while True:
+            pause = min(self._calm_from, deadline) - time.monotonic()
+            if pause <= 0:
+                return
+            await asyncio.sleep(pause)
+
+    async def _look(self, task: PolledTask, result: TaskResult) -> None:
         try:
             fresh = await self._conductor.current(task.attempt.task_id)
         except ConductorError as error:

@@ -5,23 +5,26 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from typing import Any, cast
+from multiprocessing.connection import Connection
+from typing import cast
 
 import psutil
 
 from perago.conductor.tasks import PolledTask
 from perago.worker.executor import ExecutorSettings, run_executor, serve
-from perago.worker.messages import Assignment, Farewell, FenceAnswer, FromExecutor
+from perago.worker.messages import Farewell, FromExecutor, ToExecutor
+from perago.worker.pipe import Pipe
 
 Heard = Callable[["Executor", FromExecutor], None]
 Gone = Callable[["Executor"], None]
+
+_ITS_OWN_END_SECONDS = 1.0
 
 
 class Executor:
@@ -35,26 +38,22 @@ class Executor:
         self._gone = gone
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        # One of its own: an executor that does not read holds up nobody else.
-        self._sender = ThreadPoolExecutor(1, thread_name_prefix="perago-send")
 
     def start(self) -> None:
-        self._pipe, theirs = multiprocessing.Pipe()
-        self._launch(theirs)
-        threading.Thread(target=self._listen, name=f"perago-slot-{self.slot}", daemon=True).start()
+        ours, theirs = socket.socketpair()
+        self._launch(Connection(theirs.detach()))
+        self._pipe = Pipe(ours, lambda said: self._heard(self, said), self._fell_silent)
 
     async def leave(self, patience: float) -> None:
         """Let an idle executor end by itself, with its traces sent; one that takes too long is killed."""
-        farewell = asyncio.create_task(self.send(Farewell()))
+        self.send(Farewell())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), patience)
         self.kill()
-        await farewell
 
-    async def send(self, message: Assignment | FenceAnswer | Farewell) -> None:
-        """In a thread: an executor that does not read must not hold up the event loop."""
-        with contextlib.suppress(OSError):
-            await self._loop.run_in_executor(self._sender, self._pipe.send, message)
+    def send(self, message: ToExecutor) -> None:
+        if not self._over.is_set():
+            self._pipe.send(message)
 
     def _launch(self, theirs: Connection) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -65,8 +64,10 @@ class Executor:
         theirs.close()
         lifeline.close()
         self._process = process
+        # What a body forked may hold the pipe open, so the process itself is watched.
         pid = cast("int", process.pid)
-        self._end = os.pidfd_open(pid) if sys.platform == "linux" else process.sentinel
+        self._end = os.pidfd_open(pid) if sys.platform == "linux" else os.dup(process.sentinel)
+        self._loop.add_reader(self._end, self._died)
 
     @property
     def pid(self) -> int | None:
@@ -81,50 +82,47 @@ class Executor:
 
     def kill(self) -> None:
         """End the executor and everything its body started."""
+        if self._over.is_set():
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(cast("int", self._process.pid), signal.SIGKILL)
         self._process.kill()
 
     def how_it_ended(self) -> str:
-        self._process.join(5)
         code = self._process.exitcode
         if code is None or code >= 0:
             return f"exit code {code}"
         names = {number.value: number.name for number in signal.Signals}
         return f"killed by {names.get(-code, f'signal {-code}')}"
 
-    def _listen(self) -> None:
-        """Read what the executor says; the end of the pipe and of the process is the end of the generation."""
-        with contextlib.suppress(EOFError, OSError):
-            while self._has_something():
-                said = cast("FromExecutor", self._pipe.recv())
-                self._loop.call_soon_threadsafe(self._heard, self, said)
-        self._ended()
-        self._sender.shutdown(wait=False)
-        with contextlib.suppress(RuntimeError):  # the loop may be closed already
-            self._loop.call_soon_threadsafe(self._over.set)
-            self._loop.call_soon_threadsafe(self._gone, self)
+    def _fell_silent(self) -> None:
+        """It is about to end, or no longer of use. Its own way of ending tells more than ours."""
+        self._loop.call_later(_ITS_OWN_END_SECONDS, self.kill)
 
-    def _has_something(self) -> bool:
-        """Wait for a message or the end. What a body forked holds the pipe open, so the process itself is watched."""
-        return self._pipe in wait([self._pipe, self._end])
-
-    def _ended(self) -> None:
-        self._process.join(1)  # its own way of ending tells more than ours
-        self.kill()
+    def _died(self) -> None:
+        self._loop.remove_reader(self._end)
+        os.close(self._end)
+        self.kill()  # what its body started
         self._process.join()
-        self._pipe.close()
         self._lifeline.close()
-        if self._end is not self._process.sentinel:
-            os.close(self._end)
+        self._pipe.hear_the_rest()
+        self._is_over()
+
+    def _is_over(self) -> None:
+        self._pipe.close()
+        self._over.set()
+        self._gone(self)
 
 
 class ThreadExecutor(Executor):
     """For light bodies: the same loop in a thread of the supervisor. It cannot be killed, only ignored."""
 
     def _launch(self, theirs: Connection) -> None:
-        self._thread: Any = threading.Thread(target=serve, args=(self._settings, theirs), daemon=True)
-        self._thread.start()
+        def work() -> None:
+            with theirs:
+                serve(self._settings, theirs)
+
+        threading.Thread(target=work, daemon=True).start()
 
     @property
     def pid(self) -> int | None:
@@ -139,11 +137,8 @@ class ThreadExecutor(Executor):
     def how_it_ended(self) -> str:
         return "its thread ended"
 
-    def _has_something(self) -> bool:
-        return self._pipe.poll(None)
-
-    def _ended(self) -> None:
-        self._pipe.close()
+    def _fell_silent(self) -> None:
+        self._is_over()
 
 
 @dataclass
@@ -158,6 +153,8 @@ class Running:
     is_finished: bool = False
     heartbeat: "asyncio.Task[None] | None" = None
     stopped_because: str | None = None
+    #: The Spark server it asked for; a session of its own may be open there.
+    spark: str | None = None
     # Held by whatever is written to the task: of two writes at once Conductor may keep the lease extension, and a
     # completed task is in progress again.
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -1,14 +1,16 @@
 """Before the first poll: everything that would fail later fails now, in one sentence."""
 
+import importlib.util
 import os
 import socket
 import uuid
 from typing import Any
 
-from perago.authoring.errors import PeragoError, RuntimeConfigError
+from perago.authoring.errors import PeragoError
 from perago.conductor.client import ConductorClient
 from perago.conductor.taskdefs import taskdef_differences
 from perago.config import RuntimeConfig
+from perago.extras import extra
 from perago.worker.facts import TaskFacts
 
 
@@ -42,8 +44,14 @@ def check_lakefs(config: RuntimeConfig, task: TaskFacts) -> None:
     """LakeFS must be configured, reachable and know the credentials."""
     if task.workspace_kind is None:
         return
-    if task.workspace_kind != "path":
-        raise RuntimeConfigError(f"{task.name} works on a SparkWorkspace, which this version cannot run yet")
     from perago.lake.objects import LakeObjects
 
     _ = LakeObjects(*config.require_lakefs()).presigned
+
+
+def check_spark(task: TaskFacts) -> None:
+    """Pyspark must be installed where a task needs it; whether a server answers is seen by the attempts."""
+    if task.needs_spark:
+        with extra("spark", f"{task.name}"):
+            if importlib.util.find_spec("pyspark") is None:
+                raise ModuleNotFoundError(name="pyspark")

@@ -16,18 +16,28 @@ import structlog
 
 from perago.attempt.failpoints import Failpoint
 from perago.authoring.controls import TaskControls
-from perago.authoring.errors import StaleAttemptError
 from perago.conductor.client import ConductorClient
 from perago.conductor.tasks import PolledTask, TaskResult
 from perago.config import RuntimeConfig
-from perago.protocol.attempt import assert_current_attempt_snapshot
 from perago.worker.executor import ExecutorSettings
+from perago.worker.leases import Leases
 from perago.worker.leftovers import bury, collect_leftovers, directory_of
 from perago.worker.logs import drop_old
-from perago.worker.messages import Assignment, FenceAnswer, FenceQuestion, Finished, FromExecutor, NotReady, Ready
+from perago.worker.messages import (
+    Assignment,
+    FenceAnswer,
+    FenceQuestion,
+    Finished,
+    FromExecutor,
+    NotReady,
+    Ready,
+    SparkAnswer,
+    SparkQuestion,
+)
 from perago.worker.metrics import Metrics
 from perago.worker.results import Results, ids_of
 from perago.worker.slot import Executor, Running, Slot, ThreadExecutor
+from perago.worker.spark import SparkSource
 from perago.worker.vitals import Vitals
 
 _log = structlog.get_logger("perago.supervisor")
@@ -49,6 +59,8 @@ class DeclaredTask(Protocol):
     def name(self) -> str: ...
     @property
     def controls(self) -> TaskControls: ...
+    @property
+    def needs_spark(self) -> bool: ...
 
 
 class Supervisor:
@@ -63,6 +75,7 @@ class Supervisor:
         worker_id: str,
         logs: Path,
         jobs: int,
+        spark: SparkSource,
     ) -> None:
         self._module = module
         self._definition = definition
@@ -79,9 +92,11 @@ class Supervisor:
         self.metrics = Metrics(definition.name)
         budget = definition.controls.publish_budget
         limit = budget.conductor_completion_timeout_seconds if budget else _REPORT_SECONDS
-        self._results = Results(conductor, worker_id, self.metrics, limit)
+        self._results = Results(conductor, worker_id, self.metrics, limit, jobs)
+        self._leases = Leases(conductor, worker_id, self.metrics, budget)
         self._no_more = False
         self._ever_ready = False
+        self._spark = spark
         self._undertaker = ThreadPoolExecutor(1, thread_name_prefix="perago-collect")
         self.broken: str | None = None
         self._over = threading.Event()
@@ -96,6 +111,8 @@ class Supervisor:
         self.vitals.watch(self._over)
         for slot in self._slots:
             self._start(slot)
+        if self._definition.needs_spark:
+            self._spawn(self._spark.warm_up())
         polling = asyncio.create_task(self._poll_forever())
         collecting = asyncio.create_task(self._collect_forever())
         beating = asyncio.create_task(self._beat())
@@ -107,6 +124,7 @@ class Supervisor:
                 task.cancel()
             patience = 0.0 if self._abandon.is_set() else _GOODBYE_SECONDS
             await asyncio.gather(*(slot.executor.leave(patience) for slot in self._slots if slot.executor is not None))
+            await self._spark.stop()
         if self.broken:
             return 1
         if self._abandon.is_set():
@@ -215,11 +233,12 @@ class Supervisor:
         running = Running(task, execution_id)
         slot.running = running
         self.metrics.busy_slots.inc()
-        running.heartbeat = asyncio.create_task(self._keep_lease(slot, running))
+        running.heartbeat = asyncio.create_task(self._leases.keep(slot, running))
         _log.info("assigned", slot=slot.number, execution_id=execution_id, **ids_of(task))
         if self._no_more:
             self._spawn(self._refuse(slot, running))
-        self._hand_over(slot)
+        else:
+            self._hand_over(slot)
 
     async def _refuse(self, slot: Slot, running: Running) -> None:
         """A task that came with the last poll, too late to be run: Conductor gives it to another worker at once."""
@@ -232,38 +251,7 @@ class Supervisor:
         if running is not None and not running.is_sent and slot.is_ready and slot.executor is not None:
             running.is_sent = True
             assignment = Assignment(running.execution_id, running.task.attempt, running.task.payload)
-            self._spawn(slot.executor.send(assignment))
-
-    # Leases
-
-    async def _keep_lease(self, slot: Slot, running: Running) -> None:
-        """Extend the lease until the result is told, and look whether Conductor still wants it."""
-        budget = self._definition.controls.publish_budget
-        period = min(budget.heartbeat_interval_seconds if budget else 30.0, max(0.5, running.task.lease_seconds / 4))
-        while True:
-            await asyncio.sleep(period)
-            try:
-                if not running.is_finished and slot.executor is not None and slot.executor.is_stopped():
-                    _log.warning("lease not extended: the executor is stopped", **ids_of(running.task))
-                    continue
-                async with running.writing:
-                    with self.metrics.heartbeat_seconds.time():
-                        await self._conductor.extend_lease(running.task.attempt, self._worker_id)
-                fresh = await self._conductor.current(running.task.attempt.task_id)
-                assert_current_attempt_snapshot(running.task.attempt, fresh)
-            except StaleAttemptError as error:
-                self._stop_stale(slot, running, str(error))
-            except Exception as error:  # a lease is tried for as long as the attempt lives
-                _log.warning("lease not extended", error=f"{type(error).__name__}: {error}", **ids_of(running.task))
-
-    def _stop_stale(self, slot: Slot, running: Running, why: str) -> None:
-        """Conductor has ended the attempt. Past its last fence it is publishing, and is left to end by itself."""
-        if running.stopped_because or running.publishes or running.is_finished or slot.running is not running:
-            return
-        running.stopped_because = why
-        _log.warning("attempt stopped: Conductor has ended it", why=why, **ids_of(running.task))
-        if slot.executor is not None:
-            slot.executor.kill()
+            slot.executor.send(assignment)
 
     # Executors
 
@@ -290,6 +278,8 @@ class Supervisor:
                 self._give_up(f"the task's module cannot be used: {reason}")
             case FenceQuestion():
                 self._spawn(self._answer(slot, executor, said))
+            case SparkQuestion():
+                self._spawn(self._tell_where_spark_is(slot, executor, said))
             case Finished():
                 self._finished(slot, said)
         self._changed.set()
@@ -297,15 +287,25 @@ class Supervisor:
     async def _answer(self, slot: Slot, executor: Executor, asked: FenceQuestion) -> None:
         running = slot.running
         if running is None or running.execution_id != asked.execution_id:
-            await executor.send(FenceAnswer(asked.question, None, "this execution is not the slot's"))
+            executor.send(FenceAnswer(asked.question, None, "this execution is not the slot's"))
             return
         try:
             fresh = await asyncio.wait_for(self._conductor.current(running.task.attempt.task_id), 20)
         except Exception as error:
-            await executor.send(FenceAnswer(asked.question, None, f"{type(error).__name__}: {error}"))
+            executor.send(FenceAnswer(asked.question, None, f"{type(error).__name__}: {error}"))
             return
         running.publishes = running.publishes or asked.last
-        await executor.send(FenceAnswer(asked.question, fresh))
+        executor.send(FenceAnswer(asked.question, fresh))
+
+    async def _tell_where_spark_is(self, slot: Slot, executor: Executor, asked: SparkQuestion) -> None:
+        try:
+            url = await self._spark.url()
+        except Exception as error:
+            executor.send(SparkAnswer(asked.question, None, str(error)))
+            return
+        if slot.running is not None and slot.running.execution_id == asked.execution_id:
+            slot.running.spark = url
+        executor.send(SparkAnswer(asked.question, url))
 
     def _finished(self, slot: Slot, said: Finished) -> None:
         running = slot.running
@@ -341,6 +341,8 @@ class Supervisor:
     async def _bury(self, slot: Slot, running: Running, result: TaskResult) -> None:
         await self._report_and_free(slot, running, result)
         await asyncio.get_running_loop().run_in_executor(self._undertaker, bury, self._config, running)
+        if running.spark is not None:
+            await self._spark.end_session(running.spark, running.execution_id)
 
     async def _restart(self, slot: Slot) -> None:
         """Fill a slot again, later and later; one that cannot be filled is tried for as long as the worker lives."""
