@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, InstanceOf, field_validator, model_v
 
 from perago.authoring.guardrails import Guardrail
 from perago.authoring.paths import normalised_prefix
-from perago.authoring.tables import ChangeBudget
+from perago.authoring.tables import ChangeBudget, RequireTable
 from perago.authoring.validation import ClosedModel
 
 # lakeFS knows no white space in any of these names, so a blank or padded one is a wiring mistake.
@@ -39,6 +39,17 @@ class WorkspaceSpec(ClosedModel):
     def _read_only_changes_nothing(self) -> Self:
         if self.read_only and any(isinstance(guardrail, ChangeBudget) for guardrail in self.post):
             raise ValueError("a read_only workspace publishes no change: drop change_budget")
+        return self
+
+    @model_validator(mode="after")
+    def _budgets_name_their_tables(self) -> Self:
+        compared = any(isinstance(guardrail, RequireTable) for guardrail in self.post)
+        for guardrail in self.post:
+            if isinstance(guardrail, ChangeBudget) and guardrail.compares_tables and not compared:
+                raise ValueError(
+                    f"{guardrail} compares the tables that post requires, and it requires none:"
+                    " add require_table(path) to post"
+                )
         return self
 
 

@@ -16,7 +16,7 @@ from typing import Self
 
 from perago.devstack.cache import Cache
 from perago.devstack.errors import DevStackError
-from perago.devstack.processes import LOOPBACK, free_port
+from perago.devstack.processes import LOOPBACK, free_port, server_environment
 from perago.devstack.progress import Reporter
 from perago.devstack.provision import s3a_jars
 from perago.devstack.services import spark_launch, spark_ready
@@ -84,7 +84,7 @@ class EmbeddedSpark:
             self._process = subprocess.Popen(
                 launch.command,
                 cwd=self._scratch.name,
-                env={**os.environ, **launch.environment},
+                env=server_environment(launch.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -106,7 +106,8 @@ class EmbeddedSpark:
                 os.killpg(self._process.pid, number)
 
     def _last_words(self) -> str:
-        return " / ".join(self._log.read_text(errors="replace").splitlines()[-_LOG_TAIL:])
+        lines = self._log.read_text(errors="replace").splitlines()
+        return " / ".join([line for line in lines if not line.startswith("\tat ")][-_LOG_TAIL:])
 
 
 def _die_with_owner() -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from perago.identity import lives, process_start
 
 LOOPBACK = "127.0.0.1"
+_FOR_CLIENTS = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
 
 class ProcessId(BaseModel):
@@ -30,7 +31,7 @@ def start(command: Sequence[str | Path], environment: Mapping[str, str], log: Pa
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **environment},
+            env=server_environment(environment),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -39,6 +40,11 @@ def start(command: Sequence[str | Path], environment: Mapping[str, str], log: Pa
     started = process_start(process.pid) or 0.0
     process.returncode = 0  # it is meant to outlive us: subprocess need not warn that nobody waits for it
     return ProcessId(pid=process.pid, started=started)
+
+
+def server_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Ours and the server's settings, less what is meant for clients: a Spark server would take itself for one."""
+    return {**{name: value for name, value in os.environ.items() if name not in _FOR_CLIENTS}, **settings}
 
 
 def find(process: ProcessId) -> psutil.Process | None:
