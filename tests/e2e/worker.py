@@ -26,7 +26,7 @@ from tests.conftest import Servers
 from tests.integration.support import Site
 
 T = TypeVar("T")
-PATIENCE = 60.0
+PATIENCE = 120.0
 ENDED = {"COMPLETED", "FAILED", "TERMINATED", "TIMED_OUT"}
 COMMAND = Path(sys.executable).with_name("perago")
 
@@ -235,14 +235,22 @@ class Workplace:
     @classmethod
     @contextmanager
     def opened(
-        cls, servers: Servers, lake: LakeControl, folder: Path, *, moods: str = "", lease: int = 60, limit: int = 0
+        cls,
+        servers: Servers,
+        lake: LakeControl,
+        folder: Path,
+        *,
+        moods: str = "",
+        lease: int = 60,
+        limit: int = 0,
+        template: str = TASK,
     ) -> "Generator[Workplace]":
         """Register a task of its own in a folder of its own; `limit` is how long an attempt may take in all."""
         name = f"e2e{uuid.uuid4().hex[:12]}"
         repository = f"test-{uuid.uuid4().hex[:16]}"
         assert lake.ensure_repository(repository, f"local://{repository}")
         folder.mkdir(parents=True, exist_ok=True)
-        source = TASK.format(name=name, moods=textwrap.dedent(moods), response_seconds=lease, seconds=limit)
+        source = template.format(name=name, moods=textwrap.dedent(moods), response_seconds=lease, seconds=limit)
         (folder / f"{name}.py").write_text(source)
         url = f"{str(servers.config.conductor_server_url).rstrip('/').removesuffix('/api')}/api"
         with ExitStack() as closing:

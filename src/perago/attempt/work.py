@@ -20,6 +20,7 @@ from perago.authoring.workspace import WorkspaceInput, WorkspaceSpec
 from perago.data.manifest import Manifest
 from perago.data.plan import Plan
 from perago.data.spark_files import Changed, SparkFiles
+from perago.data.spark_session import carry_code_of
 from perago.data.spark_workspace import PlacedWorkspace
 from perago.data.tables import table_violation
 
@@ -174,5 +175,6 @@ def worked_in_place(place: Workplace, files: SparkFiles | None) -> Generator[Spa
         ref = target.ref if spec.read_only else cleanups.enter_context(place.publication.staging())
         at = files.place(target.repository, ref, spec.prefix, writable=not spec.read_only)
         workspace = PlacedWorkspace(spark, at)
+        carry_code_of(place.definition.function)
         result = place.run(lambda: at, at.uri, workspace)
         yield SparkWork(result, place, files, workspace)

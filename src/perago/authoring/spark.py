@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import IO, Any
 
-    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.connect.readwriter import DataFrameReader
     from pyspark.sql.connect.session import SparkSession
 

@@ -14,7 +14,7 @@ from perago.authoring.errors import TaskExecutionError
 from perago.extras import extra
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from pyspark.sql.connect.session import SparkSession
 
@@ -61,6 +61,15 @@ def attempt_session(remote: str, execution_id: str, lakefs: LakeAddress | None) 
 def end_session(remote: str, execution_id: str) -> None:
     """End the session of an execution that can no longer do it itself; what runs in it is interrupted."""
     _close(_opened(remote, session_id_of(execution_id)))
+
+
+def carry_code_of(body: "Callable[..., Any]") -> None:
+    """Send the functions of a body's package along with what it hands to Spark: workers need not have its files."""
+    package = sys.modules.get(body.__module__.partition(".")[0])
+    if package is not None and package.__name__ != "__main__":  # that is sent along anyway
+        with extra("spark", "Spark"):
+            from pyspark import cloudpickle
+        cast("Any", cloudpickle).register_pickle_by_value(package)
 
 
 def stragglers(spark: "SparkSession") -> int:

@@ -14,7 +14,7 @@ from perago.lake.objects import PAGE, RemoteObject
 from perago.protocol.paths import listing_prefix, object_path
 
 if TYPE_CHECKING:
-    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.connect.readwriter import DataFrameReader
     from pyspark.sql.connect.session import SparkSession
 

@@ -9,6 +9,7 @@ from perago.authoring.guardrails import Directory, Guardrail, Phase, check_files
 from perago.authoring.payload import build_output, parse_input
 from perago.authoring.tables import ChangeBudget, RequireTable
 from perago.authoring.task import TaskDefinition, definition_of
+from perago.data.spark_session import carry_code_of
 from perago.data.spark_workspace import DirectoryPlace, PlacedWorkspace
 from perago.data.tables import table_violation
 
@@ -62,12 +63,17 @@ def run_definition(
         check_files(Directory(workspace), rules, phase, lambda rule: _on_table(rule, workspace, opened))
 
     check("pre")
-    is_spark = definition.workspace_kind == "spark"
-    handed = PlacedWorkspace(opened(), DirectoryPlace(workspace)) if is_spark else workspace
-    result = definition.function(handed, given)
+    result = definition.function(_handed(definition, workspace, opened), given)
     build_output(definition, None, result)
     check("post")
     return result
+
+
+def _handed(definition: TaskDefinition, workspace: Path, session: OpenSession) -> Path | PlacedWorkspace:
+    if definition.workspace_kind == "path":
+        return workspace
+    carry_code_of(definition.function)
+    return PlacedWorkspace(session(), DirectoryPlace(workspace))
 
 
 def _on_table(rule: Guardrail, workspace: Path, session: OpenSession) -> str | None:

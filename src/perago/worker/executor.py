@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import sys
@@ -98,6 +99,7 @@ def _ending_forks(body: Callable[..., Any]) -> Callable[..., Any]:
     """A child that a body forked ends with the body: it must not go on as a second executor on the same pipe."""
     executor = os.getpid()
 
+    @functools.wraps(body)
     def run(*given: Any) -> Any:
         code = 1
         try:
