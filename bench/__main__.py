@@ -9,11 +9,16 @@ from datetime import UTC, datetime
 from os import cpu_count
 from pathlib import Path
 
-from bench import import_time, transfers, workers
+from bench import engines, import_time, transfers, workers
 from bench.table import Row, as_markdown
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-SUBJECTS = {"Importing": import_time.rows, "Transfers": transfers.rows, "Workers": workers.rows}
+SUBJECTS = {
+    "Importing": import_time.rows,
+    "Transfers": transfers.rows,
+    "Engines": engines.rows,
+    "Workers": workers.rows,
+}
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from perago.authoring.task import definition_of, task
 from perago.authoring.workspace import WorkspaceSpec
 from perago.config import load_runtime_config
 from perago.data.spark_files import SparkFiles
+from perago.data.spark_session import AttemptSession
 from perago.data.tables import table_violation
 from perago.data.workspace import DirectoryFiles
 from perago.devstack.embedded import EmbeddedSpark
@@ -70,14 +71,15 @@ class SparkBench:
         workspace = {"repository": where.repository, "branch": "main", "ref_type": "commit", "ref": head}
         attempt = Attempt("wf", uuid.uuid4().hex, 0, "bench", 1, 0, "IN_PROGRESS")
         objects = LakeObjects(*self._address)
+        execution_id = uuid.uuid4().hex
         servers = Servers(
             _Nobody(),
             self._on.lake,
             DirectoryFiles(objects),
             watch=lambda phase: entered.update({phase: time.perf_counter()}),
-            spark=SparkFiles(self._server.url, self._address, objects),
+            spark=SparkFiles(AttemptSession(self._server.url, execution_id, self._address), objects),
         )
-        execution = Execution(definition, attempt, uuid.uuid4().hex, {"workspace": workspace, "params": {}})
+        execution = Execution(definition, attempt, execution_id, {"workspace": workspace, "params": {}})
         outcome = run_attempt(execution, servers, self._on.folder / "workspaces")
         assert isinstance(outcome, Completed), outcome
         return time.perf_counter() - entered["post"]

@@ -66,17 +66,3 @@ def test_a_command_whose_extra_is_missing_names_the_install_command(perago: Pera
 
     assert refused.returncode == 1
     assert refused.stderr == "error: `perago dev` needs the 'dev' extra: pip install 'perago[dev]'\n"
-
-
-def test_the_demo_shows_real_state_and_stops_what_it_started(perago: Perago) -> None:
-    shown = perago("demo")
-
-    assert shown.returncode == 0, shown.stderr
-    for part in (
-        "branch main is at commit",
-        "orders.ingest: created",
-        "workflow COMPLETED",
-        "wiring: right",
-    ):
-        assert part in shown.stdout
-    assert perago("dev", "status").stdout.count("stopped") == 2

@@ -14,6 +14,7 @@ from perago.authoring.controls import TaskControls
 from perago.authoring.task import TaskDefinition, definition_of, task
 from perago.authoring.workspace import WorkspaceSpec
 from perago.data.spark_files import SparkFiles
+from perago.data.spark_session import AttemptSession
 from perago.data.workspace import DirectoryFiles
 from perago.lake.control import LakeControl
 from perago.lake.objects import LakeObjects
@@ -264,13 +265,15 @@ class Site:
         """Run one attempt that began at `ref`, by default the head of main."""
         address = self.servers.config.require_lakefs()
         store = objects or LakeObjects(*address)
+        execution = execution_id or uuid.uuid4().hex
+        session = AttemptSession(lambda: str(spark), execution, address)
         return run_attempt(
-            Execution(definition, attempt, execution_id or uuid.uuid4().hex, payload or self.payload(ref)),
+            Execution(definition, attempt, execution, payload or self.payload(ref)),
             Servers(
                 conductor or Conductor(),
                 lake or LakeControl(*address),
                 DirectoryFiles(store),
-                spark=SparkFiles(lambda: spark, address, store) if spark is not None else None,
+                spark=SparkFiles(session, store) if spark is not None else None,
             ),
             self.root,
             reason_length,

@@ -13,7 +13,7 @@ from perago.attempt.directory import AttemptDirectory
 from perago.attempt.phases import Watch
 from perago.attempt.ports import Conductor, Lake, WorkspaceFiles
 from perago.attempt.publication import PATIENCE, Publication
-from perago.attempt.work import Session, Work, Workplace, worked_directory, worked_in_place
+from perago.attempt.work import Work, Workplace, no_session, worked_directory, worked_in_place
 from perago.authoring.errors import TaskExecutionError, TaskInputError
 from perago.authoring.payload import TaskInput, build_output, output_of, parse_input
 from perago.authoring.task import TaskDefinition
@@ -102,17 +102,18 @@ def worked(execution: Execution, given: TaskInput, servers: Servers, root: Path)
     try:
         servers.watch("download")
         _require_commit(servers.lake, target)
-        with ExitStack() as sessions:
-            session = Session(servers.spark, execution.execution_id, sessions)
-            publication = _publication(execution, servers, target)
-            place = Workplace(definition, spec, target, given.params, directory, publication, session, servers.watch)
-            if definition.workspace_kind == "path":
-                working = worked_directory(place, servers.files)
-            else:
-                working = worked_in_place(place, servers.spark)
-            with working as work:
-                yield work
+        session = servers.spark.session if servers.spark is not None else no_session
+        publication = _publication(execution, servers, target)
+        place = Workplace(definition, spec, target, given.params, directory, publication, session, servers.watch)
+        if definition.workspace_kind == "path":
+            working = worked_directory(place, servers.files)
+        else:
+            working = worked_in_place(place, servers.spark)
+        with working as work:
+            yield work
     finally:
+        if servers.spark is not None:
+            servers.spark.session.close()
         try:
             directory.remove()  # 10
         except Exception as error:

@@ -62,21 +62,8 @@ class Work(Protocol):
         ...
 
 
-class Session:
-    """The attempt's Spark session, opened when something first needs it."""
-
-    def __init__(self, files: SparkFiles | None, execution_id: str, cleanups: ExitStack) -> None:
-        self._files = files
-        self._execution_id = execution_id
-        self._cleanups = cleanups
-        self._spark: SparkSession | None = None
-
-    def __call__(self) -> "SparkSession":
-        if self._files is None:
-            raise TaskExecutionError("there is no Spark here: rules on tables cannot be checked")
-        if self._spark is None:
-            self._spark = self._cleanups.enter_context(self._files.session(self._execution_id))
-        return self._spark
+def no_session() -> "SparkSession":
+    raise TaskExecutionError("there is no Spark here: rules on tables cannot be checked")
 
 
 @dataclass(frozen=True)
@@ -89,7 +76,7 @@ class Workplace:
     params: "BaseModel"
     directory: AttemptDirectory
     publication: Publication
-    session: Session
+    session: "Callable[[], SparkSession]"
     watch: Watch
 
     def run(self, tree: Callable[[], FileTree], uri: Callable[[str], str], workspace: object) -> dict[str, Any]:

@@ -46,6 +46,11 @@ class Guardrail:
                 shown.append(f"{rule.name}={value!r}")
         return f"{self.name}({', '.join(shown)})"
 
+    @property
+    def title(self) -> str:
+        """How a violation names it."""
+        return str(self)
+
 
 #: What was found of a guardrail that needs more than the names of files, when it does not hold.
 OnTable = Callable[[Guardrail], str | None]
@@ -151,7 +156,7 @@ def check_files(tree: FileTree, guardrails: Sequence[Guardrail], phase: Phase, o
 
 def violated(guardrail: Guardrail, phase: Phase, found: str) -> GuardrailViolation:
     violation = PreGuardrailViolation if phase == "pre" else PostGuardrailViolation
-    return violation(f"{phase} guardrail {guardrail} failed: {found}")
+    return violation(f"{phase} guardrail {guardrail.title} failed: {found}")
 
 
 class Directory:

@@ -48,6 +48,11 @@ class RequireTable(Guardrail):
     freshness: tuple[str, timedelta] | None = None
     mask: tuple[str, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """Short: what was found follows, and a reason has few characters."""
+        return f"{self.name}({self.path!r})"
+
     def __str__(self) -> str:
         as_written: dict[str, object] = {
             "format": self.format,

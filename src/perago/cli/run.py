@@ -118,10 +118,11 @@ def _local_session(config: RuntimeConfig, sessions: ExitStack) -> "Callable[[], 
 
     @cache
     def opened() -> "SparkSession":
-        from perago.data.spark_session import attempt_session
+        from perago.data.spark_session import AttemptSession
 
-        remote = sessions.enter_context(_spark(config))
-        return sessions.enter_context(attempt_session(remote(), uuid.uuid4().hex, lakefs=None))
+        session = AttemptSession(sessions.enter_context(_spark(config)), uuid.uuid4().hex, lakefs=None)
+        sessions.callback(session.close)
+        return session()
 
     return opened
 
@@ -134,16 +135,15 @@ def _on_lakefs(
     _quiet_log()
     config = load_runtime_config()
     with _progress() as progress, _spark(config) as spark:
-        servers = _servers(config, progress, spark)
+        execution_id = uuid.uuid4().hex
+        servers = _servers(config, progress, spark, execution_id)
         workspace = {
             "repository": repository,
             "branch": branch,
             "ref_type": "commit",
             "ref": ref or servers.lake.head(repository, branch).id,
         }
-        execution = Execution(
-            definition, _local_attempt(), uuid.uuid4().hex, {"workspace": workspace, "params": params}
-        )
+        execution = Execution(definition, _local_attempt(), execution_id, {"workspace": workspace, "params": params})
         if not publish:
             _preview(execution, servers)
             return
@@ -182,17 +182,20 @@ def _show_changes(changes: "Changes") -> None:
     )
 
 
-def _servers(config: RuntimeConfig, progress: "Progress", spark: Callable[[], str]) -> "Servers":
+def _servers(config: RuntimeConfig, progress: "Progress", spark: Callable[[], str], execution_id: str) -> "Servers":
     from perago.attempt.lifecycle import Servers
+    from perago.data.spark_engine import engine_for
     from perago.data.spark_files import SparkFiles
+    from perago.data.spark_session import AttemptSession
     from perago.data.workspace import DirectoryFiles
     from perago.lake.control import LakeControl
     from perago.lake.objects import LakeObjects
 
     address = config.require_lakefs()
     objects = LakeObjects(*address)
-    files = DirectoryFiles(objects, progress)
-    return Servers(_Nobody(), LakeControl(*address), files, spark=SparkFiles(spark, address, objects))
+    session = AttemptSession(spark, execution_id, address)
+    files = DirectoryFiles(objects, progress, engine_for(config.data_engine, config.spark_remote, session))
+    return Servers(_Nobody(), LakeControl(*address), files, spark=SparkFiles(session, objects))
 
 
 @contextmanager

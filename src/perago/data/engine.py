@@ -1,13 +1,30 @@
-"""The local engine: a plan's partitions over threads, in order and never many at once."""
+"""What an engine is, and the local one: a plan's partitions over threads, in order and never many at once."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import wait as ended
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 Partition = TypeVar("Partition")
 Done = TypeVar("Done")
 Item = TypeVar("Item")
+
+
+class Engine(Protocol):
+    """Runs `work` over partitions with the contract of `ordered_map`; `scratch` is for what it needs to write down."""
+
+    def __call__(
+        self, work: Callable[[list[Item]], Done], partitions: Iterable[list[Item]], threads: int, scratch: Path
+    ) -> Generator[Done]: ...
+
+
+def local_engine(
+    work: Callable[[list[Item]], Done], partitions: Iterable[list[Item]], threads: int, scratch: Path
+) -> Generator[Done]:
+    """Over threads of this process."""
+    yield from ordered_map(work, partitions, threads)
 
 
 def ordered_map(work: Callable[[Partition], Done], partitions: Iterable[Partition], threads: int) -> Iterator[Done]:
@@ -15,19 +32,26 @@ def ordered_map(work: Callable[[Partition], Done], partitions: Iterable[Partitio
 
     The first error ends it: nothing more is started, and what runs has ended before the error is raised.
     """
-    waiting: deque[Future[Done]] = deque()
-    source = iter(partitions)
     with ThreadPoolExecutor(threads, thread_name_prefix="perago-data") as pool:
-        try:
-            for partition in source:
-                waiting.append(pool.submit(work, partition))
-                if len(waiting) >= threads * 2:
-                    yield waiting.popleft().result()
-            while waiting:
+        yield from mapped_on(pool, work, partitions, threads)
+
+
+def mapped_on(
+    pool: ThreadPoolExecutor, work: Callable[[Partition], Done], partitions: Iterable[Partition], threads: int
+) -> Generator[Done]:
+    """`ordered_map` on threads that live longer, and keep their connections."""
+    waiting: deque[Future[Done]] = deque()
+    try:
+        for partition in partitions:
+            waiting.append(pool.submit(work, partition))
+            if len(waiting) >= threads * 2:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        ended(waiting)
 
 
 def partitioned(

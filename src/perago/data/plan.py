@@ -3,11 +3,13 @@
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from perago.data.engine import ordered_map, partitioned
+from perago.data.engine import Engine, local_engine, partitioned
 from perago.data.manifest import Manifest, ManifestEntry
 from perago.data.transfer import Compare
 from perago.data.tree import LocalFile, Signature, walk
@@ -73,7 +75,7 @@ class Plan:
         self._deletes.close()
 
 
-def plan_changes(manifest: Manifest, workspace: Path) -> Plan:
+def plan_changes(manifest: Manifest, workspace: Path, engine: Engine = local_engine) -> Plan:
     """Walk the directory once against the manifest; only files that look touched are read."""
     plan = Plan()
 
@@ -88,8 +90,8 @@ def plan_changes(manifest: Manifest, workspace: Path) -> Plan:
 
     try:
         cut = partitioned(suspects(), lambda pair: pair[1].signature.size, _HASH_FILES, _HASH_BYTES)
-        for changed in ordered_map(Compare(workspace), cut, _HASH_THREADS):
-            for file in changed:
+        with closing(engine(Compare(workspace), cut, _HASH_THREADS, manifest.file.parent)) as compared:
+            for file in chain.from_iterable(compared):
                 plan.put(file, new=False)
     except BaseException:
         plan.close()

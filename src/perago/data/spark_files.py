@@ -1,19 +1,14 @@
 """The files of Spark workspaces on one lakeFS server: opened for an attempt, settled before they are committed."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from perago.authoring.errors import TaskExecutionError
-from perago.data.spark_session import LakeAddress, attempt_session, stragglers
+from perago.data.spark_session import AttemptSession, stragglers
 from perago.data.spark_workspace import LakePlace, Objects, PlacedWorkspace, is_leftover
 from perago.lake.objects import PAGE, Change
 from perago.protocol.paths import listing_prefix
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from pyspark.sql.connect.session import SparkSession
 
 _SAMPLE = 200
 
@@ -43,14 +38,10 @@ class Changed:
 
 @dataclass(frozen=True)
 class SparkFiles:
-    """Spark and lakeFS together. `remote` is asked when a session is first needed: it may have to start a server."""
+    """Spark and lakeFS together, for one execution."""
 
-    remote: Callable[[], str]
-    lakefs: LakeAddress | None
+    session: AttemptSession
     objects: ComparedObjects
-
-    def session(self, execution_id: str) -> "AbstractContextManager[SparkSession]":
-        return attempt_session(self.remote(), execution_id, self.lakefs)
 
     def place(self, repository: str, ref: str, prefix: str, *, writable: bool = False) -> LakePlace:
         return LakePlace(self.objects, repository, ref, prefix, writable=writable)

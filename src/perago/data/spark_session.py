@@ -45,17 +45,40 @@ def session_id_of(execution_id: str) -> str:
     return str(uuid.UUID(execution_id))
 
 
+class AttemptSession:
+    """The one session of an execution, opened when something first needs it; its operations end with it.
+
+    `remote` is asked at that moment: it may have to start a server.
+    """
+
+    def __init__(self, remote: "Callable[[], str]", execution_id: str, lakefs: LakeAddress | None) -> None:
+        self._remote = remote
+        self._execution_id = execution_id
+        self._lakefs = lakefs
+        self._spark: SparkSession | None = None
+
+    def __call__(self) -> "SparkSession":
+        if self._spark is None:
+            self._spark = _opened(self._remote(), session_id_of(self._execution_id))
+            self._spark.addTag(f"perago-{self._execution_id}")
+            for name, value in {**_SETTINGS, **_reaching(self._lakefs)}.items():
+                self._spark.conf.set(name, value)
+        return self._spark
+
+    def close(self) -> None:
+        if self._spark is not None:
+            _close(self._spark)
+            self._spark = None
+
+
 @contextmanager
 def attempt_session(remote: str, execution_id: str, lakefs: LakeAddress | None) -> "Generator[SparkSession]":
-    """A session of its own for one execution; its operations end with it."""
-    spark = _opened(remote, session_id_of(execution_id))
+    """The session of an execution, for a block."""
+    session = AttemptSession(lambda: remote, execution_id, lakefs)
     try:
-        spark.addTag(f"perago-{execution_id}")
-        for name, value in {**_SETTINGS, **_reaching(lakefs)}.items():
-            spark.conf.set(name, value)
-        yield spark
+        yield session()
     finally:
-        _close(spark)
+        session.close()
 
 
 def end_session(remote: str, execution_id: str) -> None:
@@ -75,6 +98,11 @@ def carry_code_of(body: "Callable[..., Any]") -> None:
 def stragglers(spark: "SparkSession") -> int:
     """Interrupt what still runs in a session; gives how many operations there were."""
     return len(spark.interruptAll())
+
+
+def import_client() -> None:
+    with extra("spark", "Spark"):
+        import pyspark.sql.connect.session  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 
 def _opened(remote: str, session_id: str) -> "SparkSession":

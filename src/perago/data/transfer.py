@@ -48,7 +48,7 @@ class Download:
 
     def _one(self, path: str, wanted: RemoteObject) -> ManifestEntry:
         target = f"{self.workspace}/{path}"
-        arriving = f"{self.incoming}/{next(_ARRIVALS)}"
+        arriving = f"{self.incoming}/{os.getpid()}-{next(_ARRIVALS)}"  # several processes may fill a workspace
         try:
             with open(arriving, "xb", buffering=0) as file:
                 sink = _HashingFile(file, wanted.path)
@@ -145,6 +145,20 @@ class Upload:
             if not _is_as_seen(self.workspace, file):
                 raise _written_meanwhile(file)
         return len(partition), sum(file.signature.size for file in partition)
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Objects of a staging branch that the workspace no longer has."""
+
+    store: ObjectStore
+    repository: str
+    branch: str
+    prefix: str
+
+    def __call__(self, partition: Sequence[str]) -> int:
+        self.store.delete(self.repository, self.branch, [object_path(self.prefix, path) for path in partition])
+        return len(partition)
 
 
 def _is_as_seen(workspace: Path, file: LocalFile) -> bool:

@@ -1,17 +1,18 @@
-"""A directory workspace over the local engine: a commit's objects come down, a plan's changes go up."""
+"""A directory workspace over an engine: a commit's objects come down, a plan's changes go up."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from perago.authoring.workspace import WorkspaceInput
-from perago.data.engine import ordered_map, partitioned
+from perago.data.engine import Engine, local_engine, partitioned
 from perago.data.manifest import Manifest, ManifestWriter
 from perago.data.plan import Plan, plan_changes
-from perago.data.transfer import Download, ObjectStore, Upload
+from perago.data.transfer import Delete, Download, ObjectStore, Upload
 from perago.lake.objects import PAGE, RemoteObject
-from perago.protocol.paths import listing_prefix, object_path, workspace_file
+from perago.protocol.paths import listing_prefix, workspace_file
 
 # Measured on two cores: lakeFS answers an upload later than a download, so more of them may wait at once.
 _UPLOAD_THREADS = 64
@@ -38,7 +39,13 @@ class ListedStore(ObjectStore, Protocol):
 
 
 def download(
-    store: ListedStore, source: WorkspaceInput, prefix: str, into: Path, scratch: Path, progress: Progress
+    store: ListedStore,
+    source: WorkspaceInput,
+    prefix: str,
+    into: Path,
+    scratch: Path,
+    progress: Progress,
+    engine: Engine = local_engine,
 ) -> Manifest:
     """Fill `into` with the objects below the prefix at the input commit; `scratch` holds what is not for the body."""
 
@@ -52,8 +59,9 @@ def download(
     incoming.mkdir()
     fetch = Download(store, source.repository, source.ref, into, incoming)
     cut = partitioned(wanted(), lambda pair: pair[1].size, _PARTITION_OBJECTS, _PARTITION_BYTES)
-    with ManifestWriter(scratch / "manifest.jsonl") as manifest:
-        for entries in ordered_map(fetch, cut, _DOWNLOAD_THREADS):
+    fetched = closing(engine(fetch, cut, _DOWNLOAD_THREADS, scratch))  # whatever happens, it has ended
+    with ManifestWriter(scratch / "manifest.jsonl") as manifest, fetched as parts:
+        for entries in parts:
             for entry in entries:
                 manifest.add(entry)
             progress(Transferred("download", len(entries), sum(entry.signature.size for entry in entries)))
@@ -61,23 +69,29 @@ def download(
 
 
 def apply(
-    plan: Plan, store: ObjectStore, repository: str, branch: str, prefix: str, workspace: Path, progress: Progress
+    plan: Plan,
+    store: ObjectStore,
+    repository: str,
+    branch: str,
+    prefix: str,
+    workspace: Path,
+    progress: Progress,
+    engine: Engine = local_engine,
 ) -> None:
     """Make the prefix on a staging branch equal to the workspace."""
+    scratch = workspace.parent
     send = Upload(store, repository, branch, prefix, workspace)
     # Few files go one by one, each on a thread of its own; many go in handfuls.
     handful = _PARTITION_OBJECTS if plan.added + plan.changed > _UPLOAD_THREADS * _PARTITION_OBJECTS else 1
     puts = partitioned(plan.puts(), lambda file: file.signature.size, handful, _PARTITION_BYTES)
-    for objects, size in ordered_map(send, puts, _UPLOAD_THREADS):
-        progress(Transferred("upload", objects, size))
-
-    def remove(paths: list[str]) -> int:
-        store.delete(repository, branch, [object_path(prefix, path) for path in paths])
-        return len(paths)
-
+    with closing(engine(send, puts, _UPLOAD_THREADS, scratch)) as sent:
+        for objects, size in sent:
+            progress(Transferred("upload", objects, size))
+    remove = Delete(store, repository, branch, prefix)
     deletes = partitioned(plan.deletes(), lambda _: 0, PAGE, 1)
-    for objects in ordered_map(remove, deletes, _DELETE_THREADS):
-        progress(Transferred("delete", objects, 0))
+    with closing(engine(remove, deletes, _DELETE_THREADS, scratch)) as removed:
+        for objects in removed:
+            progress(Transferred("delete", objects, 0))
 
 
 @dataclass(frozen=True)
@@ -86,12 +100,13 @@ class DirectoryFiles:
 
     store: ListedStore
     progress: Progress = lambda _: None
+    engine: Engine = local_engine
 
     def download(self, source: WorkspaceInput, prefix: str, into: Path, scratch: Path) -> Manifest:
-        return download(self.store, source, prefix, into, scratch, self.progress)
+        return download(self.store, source, prefix, into, scratch, self.progress, self.engine)
 
     def plan(self, manifest: Manifest, workspace: Path) -> Plan:
-        return plan_changes(manifest, workspace)
+        return plan_changes(manifest, workspace, self.engine)
 
     def apply(self, plan: Plan, repository: str, branch: str, prefix: str, workspace: Path) -> None:
-        apply(plan, self.store, repository, branch, prefix, workspace, self.progress)
+        apply(plan, self.store, repository, branch, prefix, workspace, self.progress, self.engine)

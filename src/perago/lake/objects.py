@@ -50,6 +50,8 @@ class LakeObjects:
     """Bulk data of one lakeFS server. Every call is idempotent, so transient errors are tried again."""
 
     def __init__(self, endpoint_url: str, access_key_id: str, secret_access_key: SecretStr) -> None:
+        #: What another process needs to make the same; it holds the secret.
+        self.address = (endpoint_url, access_key_id, secret_access_key)
         self._server, self._root = split(api_root(endpoint_url))
         key = f"{access_key_id}:{secret_access_key.get_secret_value()}"
         self._auth = {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}

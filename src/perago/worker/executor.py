@@ -26,7 +26,9 @@ from perago.authoring.module import load_module_task
 from perago.authoring.task import TaskDefinition
 from perago.conductor.tasks import TaskResult
 from perago.config import RuntimeConfig
+from perago.data.spark_engine import engine_for
 from perago.data.spark_files import SparkFiles
+from perago.data.spark_session import AttemptSession, import_client
 from perago.data.workspace import DirectoryFiles, Transferred
 from perago.protocol.attempt import Attempt
 from perago.worker.logs import configure_logs
@@ -77,6 +79,8 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
         definition = replace(loaded, function=_ending_forks(loaded.function))
         failpoint = Failpoint.from_environment(os.environ)
         address = settings.config.require_lakefs() if definition.workspace is not None else None
+        if definition.needs_spark:
+            import_client()  # takes seconds, which no attempt should wait for
     except Exception as error:
         pipe.send(NotReady(f"{type(error).__name__}: {error}"))
         return
@@ -88,8 +92,10 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
             if isinstance(assignment, Assignment):  # else an answer to a question nobody waits for any more
                 run = _Run(assignment, definition, failpoint)
                 conductor = OverPipe(pipe, assignment.execution_id, run.publishes_next)
-                files = DirectoryFiles(objects, run.transferred)
-                spark = SparkFiles(conductor.spark, address, objects) if address is not None else None
+                session = AttemptSession(conductor.spark, assignment.execution_id, address)
+                engine = engine_for(settings.config.data_engine, settings.config.spark_remote, session)
+                files = DirectoryFiles(objects, run.transferred, engine)
+                spark = SparkFiles(session, objects) if address is not None else None
                 servers = Servers(conductor, lake, files, watch=run.entered, spark=spark)
                 pipe.send(run.finished(servers, settings.config))
                 os.chdir(home)  # wherever the body went
