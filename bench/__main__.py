@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from os import cpu_count
 from pathlib import Path
 
-from bench import engines, import_time, transfers, workers
+from bench import engines, import_time, spark, transfers, workers
 from bench.table import Row, as_markdown
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -18,6 +18,7 @@ SUBJECTS = {
     "Transfers": transfers.rows,
     "Engines": engines.rows,
     "Workers": workers.rows,
+    "Spark": spark.rows,
 }
 
 
