@@ -40,7 +40,7 @@ Done = TypeVar("Done")
 
 _log = structlog.get_logger("perago.spark")
 
-# Objects after which `auto` goes on over Spark. See docs/decisions/0010-two-engines.md.
+# Objects after which `auto` goes on over Spark. See docs/decisions/0011-two-engines.md.
 CROSSING = 1_000_000
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # A wave's job costs a fifth of a second, and its progress is told when a slice ends: waves grow until they take so
