@@ -18,6 +18,7 @@ from typing import Any
 from bench import rivals
 from bench.rivals import Mover, Place
 from bench.table import Row, alternating
+from perago.attempt.spreading import spread_below
 from perago.config import load_runtime_config
 from perago.devstack.progress import Reporter
 from perago.devstack.stack import DevStack, StackOptions
@@ -109,6 +110,7 @@ class Bench:
 @contextmanager
 def bench() -> Generator[Bench]:
     folder = Path(tempfile.mkdtemp(prefix="perago-bench-"))
+    spread_below(folder)  # other tools' downloads get what an attempt's directory gets
     stack = DevStack(DataFolder(folder / "stack"), Reporter())
     try:
         stack.up(StackOptions())

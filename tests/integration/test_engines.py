@@ -414,8 +414,7 @@ def workers_of(pid: int) -> list[psutil.Process]:
     return [process for child in psutil.Process(pid).children() for process in child.children(recursive=True)]
 
 
-@pytest.mark.parametrize("victim", ["server", "workers"])
-@pytest.mark.parametrize("phase", ["download", "upload"])
+@pytest.mark.parametrize(("phase", "victim"), [("upload", "server"), ("download", "workers")])
 def test_an_attempt_whose_spark_is_killed_fails_and_publishes_nothing(
     site: Site, own_spark: EmbeddedSpark, victim: str, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from perago.attempt.spreading import spread_below
 from perago.authoring.paths import MARKER_NAME
 from perago.identity import lives, process_start
 from perago.protocol.attempt import Attempt
@@ -34,6 +35,7 @@ class AttemptDirectory:
     @classmethod
     def create(cls, root: Path, attempt: Attempt, execution_id: str, task_name: str) -> "AttemptDirectory":
         root.mkdir(parents=True, exist_ok=True)
+        spread_below(root)
         directory = cls(root.resolve() / directory_name(attempt, execution_id))
         marker = {
             "task": task_name,
