@@ -18,7 +18,7 @@ demo: $(READY) ## A pipeline on real lakeFS, Conductor and Spark, with bad input
 
 test: lint ## Lint, types, import directions and all tests, real servers included
 	@test "$$PERAGO_TEST_SERVERS" = skip || $(RUN)perago dev provision
-	@$(RUN)pytest --numprocesses $(WORKERS) --dist load --maxschedchunk 1
+	@$(RUN)pytest --numprocesses $(WORKERS) --dist worksteal
 
 check: lint ## The quick checks: no servers, under a minute
 	@$(RUN)pytest tests/unit

@@ -51,18 +51,6 @@ def spark_remote(servers: Servers) -> str:
     return servers.stack.environment()["SPARK_REMOTE"]
 
 
-# Modules whose tests wait for leases, outages or JVMs: begun first, so that the quick ones fill the time.
-LONGEST_FIRST = ("test_outages", "test_demo", "test_spark_cluster", "test_engines", "test_spark_worker", "test_zombies")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def turn(item: pytest.Item) -> int:
-        module = item.path.stem
-        return LONGEST_FIRST.index(module) if module in LONGEST_FIRST else 10 + ("e2e" not in item.path.parts)
-
-    items.sort(key=turn)
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """The servers end with the run; its workers share them, so only the one that started the workers ends them."""
     if "PERAGO_TEST_STACK" not in os.environ and not hasattr(session.config, "workerinput"):
