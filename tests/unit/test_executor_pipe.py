@@ -149,10 +149,11 @@ def test_a_supervisor_that_ends_before_its_answer_fails_the_fence(pipe: tuple[Co
         pipe[0].close()
         return []
 
-    Answering(pipe[0], ends)
+    supervisor = Answering(pipe[0], ends)
 
     with pytest.raises((EOFError, OSError)):
         asking(pipe[1]).current(ATTEMPT)
+    supervisor.join()  # its closing must not meet the fixture's
 
 
 # The executor's loop
