@@ -208,8 +208,9 @@ Answers = Callable[[httpx.Request], httpx.Response]
 def with_answers(answers: Answers, key: str | None = None, secret: str | None = None) -> ConductorClient:
     client = ConductorClient("http://conductor.test", key, SecretStr(secret) if secret else None)
 
-    async def send(method: str, path: str, payload: Any = None, limit: float = 0) -> Answer:
-        headers = {"X-Authorization": client._token} if client._token else {}
+    async def send(method: str, path: str, payload: Any = None, limit: float = 0, token: str | None = None) -> Answer:
+        await asyncio.sleep(0)  # others may go on meanwhile, as on a real connection
+        headers = {"X-Authorization": token} if token else {}
         answered = answers(httpx.Request(method, f"{client.server_url}{path}", headers=headers, json=payload))
         return Answer(method, f"/api{path}", answered.status_code, answered.reason_phrase, answered.content)
 
@@ -350,6 +351,18 @@ def test_a_token_the_server_no_longer_takes_is_exchanged_once_and_the_call_sent_
     asyncio.run(across_an_expiry())
 
     assert server.tokens_seen == ["first", "first", "second"]
+
+
+def test_calls_at_once_survive_an_expiry_together() -> None:
+    server = Guarded(token("first"), token("second"))
+
+    async def all_at_once() -> None:
+        async with with_answers(server, "key", "hush") as client:
+            await client.current("t-1")
+            server.valid = None
+            await asyncio.gather(*(client.current("t-1") for _ in range(8)))
+
+    asyncio.run(all_at_once())
 
 
 def test_a_server_that_takes_no_token_at_all_is_a_final_401() -> None:

@@ -81,6 +81,26 @@ def test_tables_are_read_and_written_in_place_and_published_without_leftovers(si
     assert site.leftovers() == []
 
 
+def test_what_spark_left_behind_is_neither_published_nor_a_change(site: Site, spark_remote: str) -> None:
+    leftovers = ("t/_temporary/0/part-0", "t/.spark-staging-1/day=1/part-0", "t/_SUCCESS")
+
+    def only_leftovers(workspace: SparkWorkspace) -> None:
+        for path in leftovers:
+            with workspace.open(path, "w") as file:
+                file.write("half")
+
+    def a_file_too(workspace: SparkWorkspace) -> None:
+        only_leftovers(workspace)
+        with workspace.open("t/part-0", "w") as file:
+            file.write("whole")
+
+    before = site.head()
+    assert output_ref(site.run(spark_task(only_leftovers), spark=spark_remote)) == before
+    output_ref(site.run(spark_task(a_file_too), spark=spark_remote))
+
+    assert [path for path in names(site) if path.startswith("t/")] == ["t/part-0"]
+
+
 def test_paths_cannot_leave_the_prefix(site: Site, spark_remote: str) -> None:
     uses: list[Callable[[SparkWorkspace, str], object]] = [
         lambda workspace, path: workspace.uri(path),

@@ -34,12 +34,12 @@ def check_budgets(
         found = files.difference(given.repository, given.ref, staged.commit, spec.prefix)
         # Counting a large workspace is a long listing, so it is done for the budget that needs it.
         objects = sum(1 for _ in before.list("")) if budget.max_deleted_fraction is not None else 0
-        tables = [_compared(rule, before, after) for rule in spec.post if isinstance(rule, RequireTable)]
+        rules = [rule for rule in spec.post if isinstance(rule, RequireTable)] if budget.compares_tables else []
         violation = budget_violation(
             budget,
             Changes(objects, found.added, found.changed, found.deleted),
-            tables if budget.compares_tables else [],
-            spark() if budget.compares_tables else None,
+            [_compared(rule, before, after) for rule in rules],
+            spark() if rules else None,
         )
         if violation is not None:
             raise violated(budget, "post", violation)

@@ -14,7 +14,6 @@ from perago.attempt.publication import Publication
 from perago.authoring.errors import TaskExecutionError
 from perago.authoring.guardrails import Directory, FileTree, Guardrail, Phase, check_files
 from perago.authoring.payload import dump_result
-from perago.authoring.tables import ChangeBudget, RequireTable
 from perago.authoring.task import TaskDefinition
 from perago.authoring.workspace import WorkspaceInput, WorkspaceSpec
 from perago.data.manifest import Manifest
@@ -22,7 +21,7 @@ from perago.data.plan import Plan
 from perago.data.spark_files import Changed, SparkFiles
 from perago.data.spark_session import carry_code_of
 from perago.data.spark_workspace import PlacedWorkspace
-from perago.data.tables import table_violation
+from perago.data.tables import rule_violation
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -91,16 +90,7 @@ class Workplace:
         return dumped
 
     def _check(self, tree: FileTree, rules: Sequence[Guardrail], phase: Phase, uri: Callable[[str], str]) -> None:
-        def on_table(rule: Guardrail) -> str | None:
-            match rule:
-                case RequireTable():
-                    return table_violation(self.session(), rule, uri(rule.path))
-                case ChangeBudget():
-                    return None  # compares what is staged with the input, so it waits for the staging commit
-                case _:
-                    raise TaskExecutionError(f"{rule} is of no known kind, so it cannot hold")
-
-        check_files(tree, rules, phase, on_table)
+        check_files(tree, rules, phase, lambda rule: rule_violation(rule, self.session, uri))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The Conductor gateway: plain HTTP over one pooled session, its errors told apart by what can be done."""
 
+import asyncio
 import json
 from dataclasses import replace
 from http import HTTPStatus
@@ -29,6 +30,7 @@ class ConductorClient:
         self.server_url = _api_root(server_url)
         self._credentials = (key, secret) if key and secret else None
         self._token: str | None = None
+        self._renewing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         # Found once: with `trust_env` aiohttp looks for it in a thread at every request, for more than a request costs.
@@ -98,18 +100,24 @@ class ConductorClient:
 
     async def _call(self, method: str, path: str, payload: Any = None, limit: float = _ANSWER_SECONDS) -> Answer:
         """Send with the token where one is needed, and once more with a new one when the server no longer takes it."""
-        if self._credentials and self._token is None:
-            self._token = await self._exchange(*self._credentials)
-        answer = await self._send(method, path, payload, limit)
+        token = self._token
+        if self._credentials and token is None:
+            token = await self._renewed(token)
+        answer = await self._send(method, path, payload, limit, token)
         if self._credentials and answer.status == HTTPStatus.UNAUTHORIZED:
-            self._token = await self._exchange(*self._credentials)
-            answer = await self._send(method, path, payload, limit)
+            answer = await self._send(method, path, payload, limit, await self._renewed(token))
         if not 200 <= answer.status < 300:  # a redirect has carried nothing out
             raise error_of(answer)
         return answer
 
+    async def _renewed(self, used: str | None) -> str | None:
+        """A token other than the one used; of many calls that need it at once, one gets it for all."""
+        async with self._renewing:
+            if self._credentials and self._token == used:
+                self._token = await self._exchange(*self._credentials)
+            return self._token
+
     async def _exchange(self, key: str, secret: SecretStr) -> str:
-        self._token = None
         answer = await self._send("POST", "/token", {"keyId": key, "keySecret": secret.get_secret_value()})
         token = told_in(answer).get("token") if answer.status == HTTPStatus.OK else None
         if not token:
@@ -121,8 +129,10 @@ class ConductorClient:
             )
         return str(token)
 
-    async def _send(self, method: str, path: str, payload: Any = None, limit: float = _ANSWER_SECONDS) -> Answer:
-        headers = {"X-Authorization": self._token} if self._token else {}
+    async def _send(
+        self, method: str, path: str, payload: Any = None, limit: float = _ANSWER_SECONDS, token: str | None = None
+    ) -> Answer:
+        headers = {"X-Authorization": token} if token else {}
         content = None
         if payload is not None:
             headers |= _JSON

@@ -6,12 +6,13 @@ job of its own over 64-bit hashes about one, so it is one: equal keys always hav
 repeat are the keys themselves compared.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from perago.authoring.errors import TaskExecutionError
+from perago.authoring.guardrails import Guardrail
 from perago.authoring.tables import ChangeBudget, Key, RequireTable
 from perago.data.table_reading import UnreadableTableError, open_table, spark_errors_as_unreadable, spark_functions
 from perago.data.table_samples import Samples
@@ -67,6 +68,17 @@ def table_violation(
         return str(unreadable)
 
 
+def rule_violation(rule: Guardrail, spark: "Callable[[], SparkSession]", uri: Callable[[str], str]) -> str | None:
+    """What was found of a guardrail that needs more than the names of files, when it does not hold."""
+    match rule:
+        case RequireTable():
+            return table_violation(spark(), rule, uri(rule.path))
+        case ChangeBudget():
+            return None  # compares what is staged with the input, so it waits for the staging commit
+        case _:
+            raise TaskExecutionError(f"{rule} is of no known kind, so it cannot hold")
+
+
 def budget_violation(
     budget: ChangeBudget, changes: Changes, tables: Sequence[ComparedTable], spark: "SparkSession | None"
 ) -> str | None:
@@ -76,7 +88,7 @@ def budget_violation(
     may grow to any size: there is no ratio to hold.
     """
     found = list(_object_problems(budget, changes))
-    if budget.rows is not None or budget.schema is not None:
+    if budget.compares_tables:
         if spark is None:
             raise TaskExecutionError(f"{budget} compares tables, which needs Spark")
         for table in tables:

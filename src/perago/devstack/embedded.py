@@ -37,6 +37,7 @@ class EmbeddedSpark:
         self._only_one = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
+        self._ending = threading.Event()
         # Linux ends the server with the *thread* that started it, so that thread lives as long as this object.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="perago-spark")
         self._scratch = TemporaryDirectory(prefix="perago-spark-", ignore_cleanup_errors=True)
@@ -62,6 +63,8 @@ class EmbeddedSpark:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def stop(self) -> None:
+        """For good; a start under way is given up."""
+        self._ending.set()
         with self._only_one:
             self._end()
         self._starter.shutdown()
@@ -94,10 +97,9 @@ class EmbeddedSpark:
         self._url = f"sc://{LOOPBACK}:{port}"
         deadline = time.monotonic() + _START_SECONDS
         while not spark_ready(self._url):
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._ending.wait(0.05) or self._process.poll() is not None or time.monotonic() > deadline:
                 self._kill(signal.SIGKILL)
                 raise DevStackError(f"the embedded Spark server did not start (log: {self._log}): {self._last_words()}")
-            time.sleep(0.05)
 
     def _kill(self, number: int) -> None:
         """The server and its Python workers."""

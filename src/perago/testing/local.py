@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pydantic import BaseModel
 
 from perago.authoring.errors import TaskDefinitionError
-from perago.authoring.guardrails import Directory, Guardrail, Phase, check_files
+from perago.authoring.guardrails import Directory, Phase, check_files
 from perago.authoring.payload import build_output, parse_input
-from perago.authoring.tables import ChangeBudget, RequireTable
 from perago.authoring.task import TaskDefinition, definition_of
 from perago.data.spark_session import carry_code_of
 from perago.data.spark_workspace import DirectoryPlace, PlacedWorkspace
-from perago.data.tables import table_violation
+from perago.data.tables import rule_violation
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -57,10 +56,13 @@ def run_definition(
         return result
     opened = session or _no_session(definition)
 
+    def uri(path: str) -> str:
+        return (workspace / path).as_uri()
+
     def check(phase: Phase) -> None:
         spec = definition.workspace
         rules = () if spec is None else spec.pre if phase == "pre" else spec.post
-        check_files(Directory(workspace), rules, phase, lambda rule: _on_table(rule, workspace, opened))
+        check_files(Directory(workspace), rules, phase, lambda rule: rule_violation(rule, opened, uri))
 
     check("pre")
     result = definition.function(_handed(definition, workspace, opened), given)
@@ -74,16 +76,6 @@ def _handed(definition: TaskDefinition, workspace: Path, session: OpenSession) -
         return workspace
     carry_code_of(definition.function)
     return PlacedWorkspace(session(), DirectoryPlace(workspace))
-
-
-def _on_table(rule: Guardrail, workspace: Path, session: OpenSession) -> str | None:
-    match rule:
-        case RequireTable():
-            return table_violation(session(), rule, (workspace / rule.path).as_uri())
-        case ChangeBudget():
-            return None
-        case _:
-            raise TaskDefinitionError(f"{rule} is of no known kind, so it cannot hold")
 
 
 def _no_session(definition: TaskDefinition) -> OpenSession:

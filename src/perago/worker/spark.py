@@ -58,7 +58,7 @@ class SparkSource:
 
     async def stop(self) -> None:
         if self._server is not None:
-            await asyncio.get_running_loop().run_in_executor(self._starter, self._server.stop)
+            await asyncio.to_thread(self._server.stop)  # not after a start under way, which it ends
         self._starter.shutdown(wait=False)
 
     def _started(self) -> str:

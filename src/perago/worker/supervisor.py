@@ -111,16 +111,13 @@ class Supervisor:
         self.vitals.watch(self._over)
         for slot in self._slots:
             self._start(slot)
-        if self._definition.needs_spark:
-            self._spawn(self._spark.warm_up())
         polling = asyncio.create_task(self._poll_forever())
-        collecting = asyncio.create_task(self._collect_forever())
-        beating = asyncio.create_task(self._beat())
+        others = [asyncio.create_task(work) for work in (self._collect_forever(), self._beat(), self._warm_up())]
         try:
             killed = await self._drained(polling)
         finally:
             self._over.set()
-            for task in (polling, collecting, beating):
+            for task in (polling, *others):
                 task.cancel()
             patience = 0.0 if self._abandon.is_set() else _GOODBYE_SECONDS
             await asyncio.gather(*(slot.executor.leave(patience) for slot in self._slots if slot.executor is not None))
@@ -333,16 +330,17 @@ class Supervisor:
         if running is not None and not running.is_finished and not waits:
             running.is_finished = True
             why = running.stopped_because or f"executor crash: {how} (slot {slot.number})"
-            self._spawn(self._bury(slot, running, TaskResult("FAILED", {}, why)))
+            self._spawn(self._report_and_free(slot, running, TaskResult("FAILED", {}, why)))
+            self._spawn(self._clear_up(running))
         if not self._draining.is_set():
             self._spawn(self._restart(slot))
         self._changed.set()
 
-    async def _bury(self, slot: Slot, running: Running, result: TaskResult) -> None:
-        await self._report_and_free(slot, running, result)
-        await asyncio.get_running_loop().run_in_executor(self._undertaker, bury, self._config, running)
+    async def _clear_up(self, running: Running) -> None:
+        """At once, however long Conductor takes: no Spark job goes on writing for a dead executor."""
         if running.spark is not None:
             await self._spark.end_session(running.spark, running.execution_id)
+        await asyncio.get_running_loop().run_in_executor(self._undertaker, bury, self._config, running)
 
     async def _restart(self, slot: Slot) -> None:
         """Fill a slot again, later and later; one that cannot be filled is tried for as long as the worker lives."""
@@ -367,7 +365,7 @@ class Supervisor:
     async def _report_and_free(self, slot: Slot, running: Running, result: TaskResult) -> None:
         """Tell Conductor beside the slot's next attempt; the lease is kept until it was told.
 
-        A slot has one untold result at most: while Conductor cannot be told, nothing new is taken.
+        A slot has one untold result at most: a second one waits for the first, and the slot with it.
         """
         async with slot.telling:
             if slot.running is running:
@@ -395,6 +393,10 @@ class Supervisor:
                 await loop.run_in_executor(self._undertaker, drop_old, self._logs, self._config.log_retention)
             except Exception as error:
                 _log.warning("leftovers not collected", error=f"{type(error).__name__}: {error}")
+
+    async def _warm_up(self) -> None:
+        if self._definition.needs_spark:
+            await self._spark.warm_up()
 
     async def _beat(self) -> None:
         while True:
