@@ -98,7 +98,7 @@ def _scratch(folder: Path) -> Generator[Path]:
 def rows() -> list[Row]:
     with (
         bench() as on,
-        EmbeddedSpark(on.folder / "spark.log", "2g", Reporter()) as server,
+        EmbeddedSpark(on.folder / "spark.log", on.folder / "spark", "2g", Reporter()) as server,
         attempt_session(server.url(), uuid.uuid4().hex, None) as spark,
     ):
         engines: dict[str, Engine] = {"local": local_engine, "spark": partial(spark_map, lambda: spark)}

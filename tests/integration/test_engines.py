@@ -69,7 +69,7 @@ def spark(spark_remote: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Spark
 @pytest.fixture
 def own_spark(tmp_path: Path) -> Generator[EmbeddedSpark]:
     """A server of the test's own, to be killed."""
-    with EmbeddedSpark(tmp_path / "spark.log", "1g", Reporter()) as server:
+    with EmbeddedSpark(tmp_path / "spark.log", tmp_path / "spark", "1g", Reporter()) as server:
         yield server
 
 

@@ -53,7 +53,7 @@ def own_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def own_spark(own_log: Path) -> Generator[EmbeddedSpark]:
     """A server of these tests' own, to be killed."""
-    with EmbeddedSpark(own_log, "1g", Reporter()) as server:
+    with EmbeddedSpark(own_log, own_log.with_suffix(".scratch"), "1g", Reporter()) as server:
         yield server
 
 

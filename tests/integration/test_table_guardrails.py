@@ -117,6 +117,37 @@ def test_a_broken_rule_is_told_with_what_was_found(
     assert found(spark, orders, **rules) == violation
 
 
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+WHOLE_NUMBERS: dict[str, tuple[pa.DataType, list[int | None], list[int | None]]] = {
+    "close together": (pa.int64(), [5, 3, 1], [4, 2, None]),
+    "around zero": (pa.int32(), [-2, -1, 0], [1, 2, 3]),
+    "at the lower end": (pa.int64(), [LOWEST, LOWEST + 2], [LOWEST + 1]),
+    "at the upper end": (pa.int64(), [HIGHEST, HIGHEST - 2], [HIGHEST - 1, None]),
+    "far apart": (pa.int64(), [LOWEST, HIGHEST], [0, None]),
+    "small": (pa.int8(), [-128, 127], [0]),
+    "over the edge of a bitmap": (pa.int64(), list(range(32770)), list(range(32770, 65540))),
+}
+
+
+@pytest.mark.parametrize("shape", WHOLE_NUMBERS)
+def test_a_key_of_whole_numbers_is_unique_until_one_of_them_repeats(
+    spark: SparkSession, tmp_path: Path, shape: str
+) -> None:
+    kind, first, second = WHOLE_NUMBERS[shape]
+    folder = parquet(tmp_path / "numbers", {"n": pa.array(first, kind)})
+    parquet(folder, {"n": pa.array(second, kind)})
+    assert found(spark, folder, unique=["n"]) is None
+    for repeated in (first[0], second[-1]):
+        again = parquet(
+            parquet(tmp_path / f"again-{repeated}", {"n": pa.array([*first, *second], kind)}),
+            {"n": pa.array([repeated], kind)},
+        )
+        told = "NULL" if repeated is None else repeated
+        assert (found(spark, again, unique=["n"]) or "").endswith(
+            f" rows: n is not unique: 1 key repeated (e.g. {{n={told}}} 2 times)"
+        )
+
+
 def test_every_broken_rule_is_told_at_once_with_counts_and_masked_rows(spark: SparkSession, orders: Path) -> None:
     told = found(
         spark,

@@ -209,7 +209,7 @@ def _spark(config: RuntimeConfig) -> Generator[Callable[[], str]]:
         from perago.devstack.progress import Reporter
     with (
         TemporaryDirectory(prefix="perago-run-spark-") as logs,
-        EmbeddedSpark(Path(logs) / "spark.log", config.spark_memory, Reporter()) as server,
+        EmbeddedSpark(Path(logs) / "spark.log", Path(logs) / "spark", config.spark_memory, Reporter()) as server,
     ):
         yield server.url
 

@@ -89,7 +89,9 @@ def _embedded_spark(logs: Path, config: RuntimeConfig) -> "EmbeddedSpark":
     with extra("spark", "an embedded Spark server"):
         from perago.devstack.embedded import EmbeddedSpark
         from perago.devstack.progress import Reporter
-    return EmbeddedSpark(logs / "spark.log", config.spark_memory, Reporter())
+    return EmbeddedSpark(
+        logs / "spark.log", config.workspace_root.resolve() / ".spark", config.spark_memory, Reporter()
+    )
 
 
 @contextmanager

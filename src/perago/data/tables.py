@@ -1,9 +1,7 @@
 """Table guardrails and change budgets, checked on Spark.
 
 Measured on 5 M rows in 32 Parquet files: counting rows, nulls, conditions and freshness in one aggregate costs less
-than half of a scan of all columns. Uniqueness inside that aggregate (count distinct) costs three to four scans, as a
-job of its own over 64-bit hashes about one, so it is one: equal keys always have equal hashes, and only when hashes
-repeat are the keys themselves compared.
+than half of a scan of all columns. Whether a key is unique is a job of its own (`table_keys`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from perago.authoring.errors import TaskExecutionError
 from perago.authoring.guardrails import Guardrail
-from perago.authoring.tables import ChangeBudget, Key, RequireTable
+from perago.authoring.tables import ChangeBudget, RequireTable
+from perago.data.table_columns import column, column_type
+from perago.data.table_keys import KeyCheck
 from perago.data.table_reading import UnreadableTableError, open_table, spark_errors_as_unreadable, spark_functions
 from perago.data.table_samples import Samples
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-_ROWS_PER_TASK = 300_000
-_MOST_TASKS = 2000
 _WIDER = {
     "tinyint": ("smallint", "int", "bigint"),
     "smallint": ("int", "bigint"),
@@ -96,15 +94,6 @@ def budget_violation(
     return "; ".join(found) or None
 
 
-def column_type(schema: Any, name: str) -> Any:
-    """The type of a column; a dot reaches into structs unless a column has that very name. None when absent."""
-    fields = {field.name: field.dataType for field in getattr(schema, "fields", ())}
-    if name in fields:
-        return fields[name]
-    head, dot, rest = name.partition(".")
-    return column_type(fields[head], rest) if dot and head in fields else None
-
-
 def _schema_problems(rule: RequireTable, schema: Any) -> Iterator[str]:
     present = [field.name for field in schema.fields]
     typed = dict(rule.typed_columns)
@@ -131,28 +120,26 @@ def _schema_problems(rule: RequireTable, schema: Any) -> Iterator[str]:
 
 def _contents_problems(rule: RequireTable, table: Any, now: datetime) -> str | None:
     functions = spark_functions()
-    broken = {f"{name} is missing": _is_missing(table.schema, name) for name in rule.filled_columns}
-    conditions = {condition: _is_not_true(condition) for condition in rule.conditions}
-    measures = [functions.count(functions.lit(1))]
-    measures += [functions.count_if(column) for column in (*broken.values(), *conditions.values())]
+    broken = {f"{name} is missing in": _is_missing(table.schema, name) for name in rule.filled_columns}
+    broken |= {f"{condition} is broken by": _is_not_true(condition) for condition in rule.conditions}
+    keys = [KeyCheck(table, key) for key in rule.keys]
+    measures = [functions.count(functions.lit(1)), *(functions.count_if(is_broken) for is_broken in broken.values())]
     if rule.freshness:
-        newest = functions.max(_column(table.schema, rule.freshness[0]))
+        newest = functions.max(column(table.schema, rule.freshness[0]))
         measures.append(functions.unix_micros(newest.cast("timestamp")))
+    measures += [measure for key in keys for measure in key.measures]
     # Positions, not names: two rules may read alike.
-    counts = list(table.agg(*(measure.alias(f"m{index}") for index, measure in enumerate(measures))).collect()[0])
-    rows = counts[0]
+    measured = iter(table.agg(*(measure.alias(f"m{index}") for index, measure in enumerate(measures))).collect()[0])
+    rows = next(measured)
     samples = Samples(rule, table)
     found = list(_row_count_problems(rule, rows))
-    for (told, column), count in zip(broken.items(), counts[1:], strict=False):
-        if count:
-            found.append(f"{told} in {_rows(count)}{samples.of(column, told)}")
-    for (told, column), count in zip(conditions.items(), counts[1 + len(broken) :], strict=False):
-        if count:
-            found.append(f"{told} is broken by {_rows(count)}{samples.of(column, told)}")
+    for told, is_broken in broken.items():
+        if count := next(measured):
+            found.append(f"{told} {_rows(count)}{samples.of(is_broken, told)}")
     if rule.freshness:
-        found += _freshness_problems(rule, counts[-1], now)
-    for key in rule.keys:
-        found += _key_problems(table, key, rows, samples)
+        found += _freshness_problems(rule, next(measured), now)
+    for key in keys:
+        found += key.problems(rows, [next(measured) for _ in key.measures], samples)
     return f"{_rows(rows)}: {'; '.join(found)}" if found else None
 
 
@@ -178,46 +165,17 @@ def _freshness_problems(rule: RequireTable, newest: int | None, now: datetime) -
         yield f"the newest {column} is {shown}, older than {allowed}"
 
 
-def _key_problems(table: Any, key: Key, rows: int, samples: Samples) -> Iterator[str]:
-    functions = spark_functions()
-    columns = [_column(table.schema, name) for name in key]
-    # A hash skips NULLs, so (NULL, 1) and (1, NULL) would be one without saying where they are.
-    nulls = [column.isNull() for column in columns] if len(columns) > 1 else []
-    hashed = table.select(functions.xxhash64(*columns, *nulls).alias("hash"))
-    tasks = min(rows // _ROWS_PER_TASK + 1, _MOST_TASKS)
-    # Shuffled first: grouping before the shuffle, Spark's way, is wasted on values that hardly repeat.
-    counted = hashed.repartition(tasks, "hash").groupBy("hash").agg(functions.count(functions.lit(1)).alias("times"))
-    if not counted.agg(functions.count_if(functions.col("times") > 1)).collect()[0][0]:
-        return
-    named = [column.alias(f"k{index}") for index, column in enumerate(columns)]
-    repeated = table.select(*named).groupBy(*(f"k{index}" for index in range(len(key)))).count().where("count > 1")
-    total = repeated.count()
-    if total:
-        shown = key[0] if len(key) == 1 else f"({', '.join(key)})"
-        keys = "1 key" if total == 1 else f"{total} keys"
-        yield f"{shown} is not unique: {keys} repeated{samples.of_keys(key, repeated)}"
-
-
 def _is_missing(schema: Any, name: str) -> Any:
     functions = spark_functions()
-    column = _column(schema, name)
+    value = column(schema, name)
     if column_type(schema, name).simpleString() in ("float", "double"):
-        return column.isNull() | functions.isnan(column)
-    return column.isNull()
+        return value.isNull() | functions.isnan(value)
+    return value.isNull()
 
 
 def _is_not_true(condition: str) -> Any:
     functions = spark_functions()
     return ~functions.coalesce(functions.expr(condition), functions.lit(False))
-
-
-def _column(schema: Any, name: str) -> Any:
-    parts: list[str] = []
-    while name not in schema.names:
-        head, _, name = name.partition(".")
-        parts.append(head)
-        schema = column_type(schema, head)
-    return spark_functions().col(".".join(f"`{part.replace('`', '``')}`" for part in (*parts, name)))
 
 
 def _rows(count: int) -> str:

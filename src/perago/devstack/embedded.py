@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
@@ -28,10 +28,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class EmbeddedSpark:
-    """One Spark Connect server on loopback. Nothing is provisioned or started before `url` is asked for."""
+    """One Spark Connect server on loopback. Nothing is provisioned or started before `url` is asked for.
 
-    def __init__(self, log: Path, memory: str, reporter: Reporter) -> None:
+    `scratch` is its own: emptied before a start, whatever a killed predecessor left there, and removed at the end.
+    """
+
+    def __init__(self, log: Path, scratch: Path, memory: str, reporter: Reporter) -> None:
         self._log = log
+        self._scratch = scratch
         self._memory = memory
         self._reporter = reporter
         self._only_one = threading.Lock()
@@ -40,7 +44,6 @@ class EmbeddedSpark:
         self._ending = threading.Event()
         # Linux ends the server with the *thread* that started it, so that thread lives as long as this object.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="perago-spark")
-        self._scratch = TemporaryDirectory(prefix="perago-spark-", ignore_cleanup_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +71,7 @@ class EmbeddedSpark:
         with self._only_one:
             self._end()
         self._starter.shutdown()
-        self._scratch.cleanup()
+        self._clear()
 
     def _end(self) -> None:
         if self._process is not None:
@@ -81,12 +84,14 @@ class EmbeddedSpark:
     def _start(self) -> None:
         jars = s3a_jars(Cache.of_user(self._reporter))
         port = free_port()
-        launch = spark_launch(jars, Path(self._scratch.name), port, self._memory)
+        self._clear()
+        self._scratch.mkdir(parents=True)
+        launch = spark_launch(jars, self._scratch, port, self._memory)
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 launch.command,
-                cwd=self._scratch.name,
+                cwd=self._scratch,
                 env=server_environment(launch.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -100,6 +105,9 @@ class EmbeddedSpark:
             if self._ending.wait(0.05) or self._process.poll() is not None or time.monotonic() > deadline:
                 self._kill(signal.SIGKILL)
                 raise DevStackError(f"the embedded Spark server did not start (log: {self._log}): {self._last_words()}")
+
+    def _clear(self) -> None:
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _kill(self, number: int) -> None:
         """The server and its Python workers."""

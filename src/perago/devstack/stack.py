@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -97,8 +98,9 @@ class DevStack:
         return [self._report(name, service, credentials) for name, service in state.services.items()]
 
     def environment(self) -> dict[str, str]:
-        """The variables a worker needs to use this stack."""
-        reports = self.status()
+        """The variables a worker needs to use this stack; an `up` or `down` under way is waited for."""
+        with self.folder.lock() if self.folder.path.exists() else nullcontext():
+            reports = self.status()
         unwell = [f"{report.title} is {report.health}" for report in reports if report.health != "healthy"]
         if not reports or unwell:
             raise DevStackError(f"the stack is not up ({'; '.join(unwell) or 'never started'}): run `perago dev up`")

@@ -1,0 +1,79 @@
+"""Whether a key is unique, found as cheaply as its values allow.
+
+Measured on 5 M rows beside a scan of all columns: counting distinct values inside the other rules' aggregate takes
+three to four scans; grouping 64-bit hashes in a job of its own a bit more than one; marking whole numbers that lie
+close together in bitmaps half of one, because only the bitmaps are shuffled. So numbers without wide gaps are marked,
+other keys are hashed, and only when values may repeat are the keys themselves compared.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from perago.authoring.tables import Key
+from perago.data.table_columns import column, column_type
+from perago.data.table_reading import spark_functions
+from perago.data.table_samples import Samples
+
+_ROWS_PER_TASK = 300_000
+_MOST_TASKS = 2000
+_WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+_WIDEST_GAPS = 16  # numbers a row: two bytes of bitmap
+
+
+class KeyCheck:
+    """One key of a table. `measures` are to be taken in the same pass as the other rules'."""
+
+    def __init__(self, table: Any, key: Key) -> None:
+        functions = spark_functions()
+        self._table = table
+        self._key = key
+        self._columns = [column(table.schema, name) for name in key]
+        self.measures: list[Any] = []
+        kinds = [column_type(table.schema, name).simpleString() for name in key]
+        if len(kinds) == 1 and kinds[0] in _WHOLE_NUMBERS:
+            number = self._columns[0]
+            self.measures = [functions.count(number), functions.min(number), functions.max(number)]
+
+    def problems(self, rows: int, measured: Sequence[Any], samples: Samples) -> Iterator[str]:
+        """What is wrong, given the table's rows and what was measured."""
+        if not self._may_repeat(rows, measured):
+            return
+        names = [f"k{index}" for index in range(len(self._key))]
+        named = [value.alias(name) for value, name in zip(self._columns, names, strict=True)]
+        repeated = self._table.select(*named).groupBy(*names).count().where("count > 1")
+        total = repeated.count()
+        if total:
+            shown = self._key[0] if len(self._key) == 1 else f"({', '.join(self._key)})"
+            keys = "1 key" if total == 1 else f"{total} keys"
+            yield f"{shown} is not unique: {keys} repeated{samples.of_keys(self._key, repeated)}"
+
+    def _may_repeat(self, rows: int, measured: Sequence[Any]) -> bool:
+        if not measured:
+            return self._hashes_repeat(rows)
+        filled, lowest, highest = measured
+        if rows - filled > 1:
+            return True  # NULL is a value like any other, and there are two
+        if not filled:
+            return False
+        if highest - lowest >= _WIDEST_GAPS * rows:
+            return self._hashes_repeat(rows)
+        return self._marked(lowest) < filled
+
+    def _marked(self, lowest: int) -> int:
+        """How many different numbers there are."""
+        functions = spark_functions()
+        number = self._columns[0].cast("bigint") - functions.lit(lowest).cast("bigint")
+        marks = functions.bitmap_construct_agg(functions.bitmap_bit_position(number))
+        bitmaps = self._table.groupBy(functions.bitmap_bucket_number(number)).agg(marks.alias("marks"))
+        return bitmaps.agg(functions.sum(functions.bitmap_count("marks"))).collect()[0][0] or 0
+
+    def _hashes_repeat(self, rows: int) -> bool:
+        """Equal keys have equal hashes, so when no hash is there twice no key is."""
+        functions = spark_functions()
+        # A hash skips NULLs, so (NULL, 1) and (1, NULL) would be one without saying where they are.
+        nulls = [value.isNull() for value in self._columns] if len(self._columns) > 1 else []
+        hashed = self._table.select(functions.xxhash64(*self._columns, *nulls).alias("hash"))
+        tasks = min(rows // _ROWS_PER_TASK + 1, _MOST_TASKS)
+        # Shuffled first: grouping before the shuffle, Spark's way, is wasted on values that hardly repeat.
+        times = hashed.repartition(tasks, "hash").groupBy("hash").agg(functions.count(functions.lit(1)).alias("times"))
+        return bool(times.agg(functions.count_if(functions.col("times") > 1)).collect()[0][0])
