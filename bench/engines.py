@@ -14,6 +14,7 @@ from statistics import median
 
 from bench.table import Row, alternating
 from bench.transfers import Bench, bench
+from perago.attempt.spreading import spread_below
 from perago.authoring.workspace import WorkspaceInput
 from perago.config import load_runtime_config
 from perago.data.engine import Engine, local_engine
@@ -25,7 +26,12 @@ from perago.devstack.embedded import EmbeddedSpark
 from perago.devstack.progress import Reporter
 from perago.lake.objects import LakeObjects
 
-SHAPES = {"2,000 × 4 KiB": (2_000, 4096), "20,000 × 4 KiB": (20_000, 4096), "8 × 128 MiB": (8, 128 << 20)}
+SHAPES = {
+    "2,000 × 4 KiB": (2_000, 4096),
+    "20,000 × 4 KiB": (20_000, 4096),
+    "500 × 1 MiB": (500, 1 << 20),
+    "8 × 128 MiB": (8, 128 << 20),
+}
 HUGE = (100_000, 1024)
 ROUNDS = 3
 LONG_ROUNDS = 2
@@ -43,9 +49,9 @@ class Mover:
     def files(self) -> DirectoryFiles:
         return DirectoryFiles(LakeObjects(*load_runtime_config().require_lakefs()), engine=self.engine)
 
-    def branch(self) -> str:
+    def branch(self, source: str = "main") -> str:
         name = uuid.uuid4().hex
-        self.on.lake.create_branch(self.repository, name, "main")
+        self.on.lake.create_branch(self.repository, name, source)
         return name
 
     def upload(self, manifest: Manifest, workspace: Path) -> float:
@@ -75,11 +81,13 @@ class Mover:
             for number, file in enumerate(sorted((scratch / "workspace").rglob("*.bin"))):
                 if number % every == 0:
                     file.write_bytes(os.urandom(1024))
+            target = self.branch(ref)
             began = time.perf_counter()
-            branch = self.branch()
+            staging = self.branch(ref)
             plan = self.files.plan(manifest, scratch / "workspace")
-            self.files.apply(plan, self.repository, branch, "bench", scratch / "workspace")
-            self.on.lake.commit(self.repository, branch, "bench", {})
+            self.files.apply(plan, self.repository, staging, "bench", scratch / "workspace")
+            staged = self.on.lake.commit(self.repository, staging, "bench", {})
+            self.on.lake.merge(self.repository, staged, target, "bench", {})
             taken = time.perf_counter() - began
             plan.close()
             return taken
@@ -101,6 +109,7 @@ def rows() -> list[Row]:
         EmbeddedSpark(on.folder / "spark.log", on.folder / "spark", "2g", Reporter()) as server,
         attempt_session(server.url(), uuid.uuid4().hex, None) as spark,
     ):
+        spread_below(on.folder)
         engines: dict[str, Engine] = {"local": local_engine, "spark": partial(spark_map, lambda: spark)}
         found: list[Row] = []
         for title, shape in SHAPES.items():
@@ -127,6 +136,7 @@ def _both_ways(on: Bench, engines: dict[str, Engine], title: str, shape: tuple[i
 def _huge(on: Bench, engines: dict[str, Engine]) -> list[Row]:
     """One change in a hundred of very many objects: the cost of an object must stay flat, and memory small."""
     found: list[Row] = []
+    before = _peak_mib(forget=True)
     for count in (HUGE[0] // 10, HUGE[0]):
         repository = on.place().repository
         movers = {name: Mover(on, engine, repository) for name, engine in engines.items()}
@@ -136,7 +146,7 @@ def _huge(on: Bench, engines: dict[str, Engine]) -> list[Row]:
         a_thousand = {name: [second / count * 1000 for second in seconds] for name, seconds in taken.items()}
         found += _compared(f"publish 1 % of {count:,} × 1 KiB", taken)
         found += _compared(f"publish 1 % of {count:,} × 1 KiB: ms an object", a_thousand)
-    return [*found, Row(f"peak memory of the process that moved them: {_peak_mib():.0f} MiB", [])]
+    return [*found, Row(f"peak memory of this process meanwhile: {_peak_mib():.0f} MiB, {before:.0f} at the start", [])]
 
 
 def _empty(scratch: Path) -> Manifest:
@@ -161,6 +171,9 @@ def _compared(title: str, taken: dict[str, list[float]]) -> list[Row]:
     ]
 
 
-def _peak_mib() -> float:
+def _peak_mib(*, forget: bool = False) -> float:
+    """The most memory this process has had; `forget` makes it what it has now."""
+    if forget:
+        Path("/proc/self/clear_refs").write_text("5")
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024

@@ -1,5 +1,6 @@
 """Rows of figures: medians, spreads, and a ratio against the row they are compared with."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -19,6 +20,7 @@ def alternating(subjects: dict[str, Callable[[], float]], rounds: int) -> dict[s
     for number in range(rounds):
         order = list(subjects.items())
         for name, measure in order if number % 2 == 0 else reversed(order):
+            os.sync()  # what the one before left to be written is not the next one's to wait for
             taken[name].append(measure())
     return taken
 

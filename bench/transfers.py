@@ -27,8 +27,8 @@ from perago.lake.control import LakeControl
 
 SMALL = (2_000, 4 * 1024)
 LARGE = (8, 128 * 1024 * 1024)
-ROUNDS = 3
-LONG_ROUNDS = 2
+ROUNDS = 5
+LONG_ROUNDS = 4
 MEMORY_LIMIT_MIB = 300
 
 

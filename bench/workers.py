@@ -21,8 +21,8 @@ from bench.table import Row, alternating
 from bench.transfers import Bench, bench
 
 JOBS = 4
-TASKS = 400
-ROUNDS = 3
+TASKS = 800
+ROUNDS = 5
 ATTEMPTS = 40
 
 TRIVIAL = """

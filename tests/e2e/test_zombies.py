@@ -34,7 +34,7 @@ def assert_gave_up(place: Workplace, zombie: Worker, run: Run, history: list[str
     why = "is no longer this attempt's: status is TIMED_OUT, expected IN_PROGRESS"
     eventually(lambda: [line for line in zombie.lines() if why in str(line)], f"{why}: {zombie.stderr.read_text()}")
     zombie.said("completion not accepted", told="FAILED", conductor_has="TIMED_OUT")
-    assert zombie.directories() == []
+    eventually(lambda: not zombie.directories(), "its directory is removed")
     assert run.statuses() == ["TIMED_OUT", "COMPLETED"]
     assert place.site.history() == history
     assert place.site.staging_branches() == []

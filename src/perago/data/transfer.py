@@ -5,11 +5,12 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from io import FileIO
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+from xxhash import xxh3_128 as content_hash  # tells contents apart, and costs a tenth of what SHA-256 does
 
 from perago.authoring.errors import TaskExecutionError
 from perago.data.manifest import ManifestEntry
@@ -68,7 +69,7 @@ class Download:
         whole = b"".join(content.chunks)
         with _NAMING, open(arriving, "xb", buffering=0) as file:
             _write_all(file, whole)
-        return sha256(whole).hexdigest()
+        return content_hash(whole).hexdigest()
 
     def _large(self, wanted: RemoteObject, arriving: str) -> str:
         with open(arriving, "xb", buffering=0) as file:
@@ -113,13 +114,13 @@ class _HashingFile:
     def __init__(self, file: FileIO, path: str) -> None:
         self._file = file
         self._path = path
-        self._seen = sha256()
+        self._seen = content_hash()
 
     def restart(self) -> None:
         if self._file.tell():
             self._file.seek(0)
             self._file.truncate()
-            self._seen = sha256()
+            self._seen = content_hash()
 
     def write(self, chunk: bytes) -> None:
         self._seen.update(chunk)
@@ -151,7 +152,7 @@ class Compare:
     def _differs(self, entry: ManifestEntry, file: LocalFile) -> bool:
         if file.signature.size != entry.signature.size:
             return True
-        seen = sha256()
+        seen = content_hash()
         with _opened_as_seen(self.workspace, file) as content:
             while chunk := content.read(_CHUNK):
                 seen.update(chunk)

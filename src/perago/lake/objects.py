@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from hashlib import md5
 from typing import Any, BinaryIO, Literal, Protocol, cast
 from urllib.parse import quote
@@ -180,10 +180,10 @@ class LakeObjects:
         raise answered(request.doing, response.status, message)
 
     def _refs(self, repository: str, ref: str) -> str:
-        return f"{self._root}/repositories/{_q(repository)}/refs/{_q(ref)}"
+        return f"{self._root}/repositories/{_known(repository)}/refs/{_known(ref)}"
 
     def _branches(self, repository: str, branch: str) -> str:
-        return f"{self._root}/repositories/{_q(repository)}/branches/{_q(branch)}"
+        return f"{self._root}/repositories/{_known(repository)}/branches/{_known(branch)}"
 
 
 def _reading(wanted: RemoteObject) -> str:
@@ -192,6 +192,9 @@ def _reading(wanted: RemoteObject) -> str:
 
 def _q(text: str) -> str:
     return quote(text, safe="")
+
+
+_known = lru_cache(maxsize=64)(_q)  # for what comes again with every object
 
 
 def _copy(response: Response, sink: Sink) -> int:
