@@ -24,6 +24,10 @@ SETTINGS = {
 }
 
 
+# Else each look at a branch waits 3 ms for others to share it with.
+os.environ.setdefault("LAKEFS_GRAVELER_MAX_BATCH_DELAY", "0s")
+
+
 @dataclass(frozen=True)
 class Servers:
     stack: DevStack

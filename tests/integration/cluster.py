@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def standalone(folder: Path, *options: str) -> Generator[Cluster]:
         workers = [start(f"worker-{one}", *worker, "-d", folder / f"work-{one}", master) for one in (1, 2)]
         launch = spark_launch(jars, folder, connect, "1g")
         command = [str(word) for word in launch.command]
-        command[command.index("local[*]")] = master
+        command[command.index("--master") + 1] = master
         settings = {
             "spark.executor.memory": "700m",
             "spark.executor.extraClassPath": f"{jars}/*",
@@ -93,5 +93,6 @@ def standalone(folder: Path, *options: str) -> Generator[Cluster]:
 def _stop(process: "subprocess.Popen[bytes]") -> None:
     family = [process, *psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []
     for member in family:
-        member.kill()
+        with suppress(psutil.NoSuchProcess):  # some end with their parent
+            member.kill()
     process.wait()

@@ -37,6 +37,7 @@ _CONDUCTOR_OPTIONS = {
     ),
     "spring.datasource.hikari.maximum-pool-size": "4",
 }
+_TASKS_A_CORE = 2  # one that writes waits for lakeFS about half of its time
 _SPARK_OPENS = (
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -78,8 +79,6 @@ def lakefs_launch(binary: Path, folder: Path, port: int, credentials: Credential
         "STATS_ENABLED": "false",
         "USAGE_REPORT_ENABLED": "false",
         "SECURITY_CHECK_LATEST_VERSION": "false",
-        # By default each look at a branch waits 3 ms for others to share it with: a third of what Spark takes to write.
-        "GRAVELER_MAX_BATCH_DELAY": "0s",
     }
     # Settings by environment, so that no secret shows in a process list.
     return Launch([binary, "run"], {f"LAKEFS_{name}": value for name, value in settings.items()})
@@ -133,7 +132,8 @@ def spark_launch(jars: Path, folder: Path, port: int, memory: str = "2g") -> Lau
             *(f"--add-opens={package}=ALL-UNNAMED" for package in _SPARK_OPENS),
             # Spark's own come first: where both have a library, the version Spark was built with is used.
             *("-cp", f"{home / 'jars'}/*{os.pathsep}{jars}/*", "org.apache.spark.deploy.SparkSubmit"),
-            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[*]"),
+            *("--master", f"local[{_TASKS_A_CORE * (os.cpu_count() or 1)}]"),
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
             *(word for name, value in options.items() for word in ("--conf", f"{name}={value}")),
             "spark-internal",
         ],
