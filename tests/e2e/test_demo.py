@@ -16,7 +16,7 @@ import pytest
 from perago import PreGuardrailViolation
 from perago.testing import run_task
 from tests.conftest import Perago, Servers
-from tests.e2e.worker import eventually
+from tests.e2e.worker import eventually, heed_interrupts
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COMMAND = Path(sys.executable).with_name("perago")
@@ -32,6 +32,7 @@ def demo(folder: Path, output: Path, *arguments: str) -> "subprocess.Popen[bytes
             env={**kept, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
             stdout=file,
             stderr=subprocess.STDOUT,
+            preexec_fn=heed_interrupts,
         )
 
 

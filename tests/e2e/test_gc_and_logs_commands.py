@@ -16,6 +16,7 @@ import pytest
 from perago.lake.control import LakeControl
 from tests.conftest import Servers
 from tests.e2e.fleet import Fleet, tasks_of, until
+from tests.e2e.worker import heed_interrupts
 from tests.integration.support import Site
 
 BUILD = """
@@ -159,11 +160,6 @@ class Shown:
         until(lambda: text in self.output.read_text(), f"{text!r} among the lines shown")
 
 
-def _heed_interrupts() -> None:
-    """As in a terminal; a run in the background hands down that Ctrl-C is ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.fixture
 def following(fleet: Fleet) -> Generator[Shown]:
     logs = fleet.folder / "logs"
@@ -172,7 +168,7 @@ def following(fleet: Fleet) -> Generator[Shown]:
     command = [Path(sys.executable).with_name("perago"), "logs", "--follow"]
     with output.open("w") as file:
         process = subprocess.Popen(
-            command, env=fleet.environment, stdout=file, stderr=file, text=True, preexec_fn=_heed_interrupts
+            command, env=fleet.environment, stdout=file, stderr=file, text=True, preexec_fn=heed_interrupts
         )
     try:
         yield Shown(process, output)

@@ -88,6 +88,11 @@ def work(workspace: Path, params: Params) -> Result:
 """
 
 
+def heed_interrupts() -> None:
+    """As in a terminal; a run in the background hands down that Ctrl-C is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def eventually(look: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
     """Look until there is something to see."""
     deadline = time.monotonic() + seconds
