@@ -78,12 +78,12 @@ def main() -> None:
         "before body": clock["body began"] - began,
         "after body": ended - clock["body ended"],
         "ref": outcome.output["workspace"]["ref"],
-        "peak_mib": _peak_mib(),
+        "peak_mib": peak_mib(),
     }
     print(json.dumps(told))
 
 
-def _peak_mib() -> float:
+def peak_mib() -> float:
     """Of this process alone: getrusage's figure begins with that of the process that started it."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+from bench.attempt import peak_mib
 from bench.table import Row, alternating
 from bench.transfers import Bench, bench
-from perago.attempt.spreading import spread_below
 from perago.authoring.workspace import WorkspaceInput
 from perago.config import load_runtime_config
 from perago.data.engine import Engine, local_engine
@@ -109,7 +109,6 @@ def rows() -> list[Row]:
         EmbeddedSpark(on.folder / "spark.log", on.folder / "spark", "2g", Reporter()) as server,
         attempt_session(server.url(), uuid.uuid4().hex, None) as spark,
     ):
-        spread_below(on.folder)
         engines: dict[str, Engine] = {"local": local_engine, "spark": partial(spark_map, lambda: spark)}
         found: list[Row] = []
         for title, shape in SHAPES.items():
@@ -136,7 +135,8 @@ def _both_ways(on: Bench, engines: dict[str, Engine], title: str, shape: tuple[i
 def _huge(on: Bench, engines: dict[str, Engine]) -> list[Row]:
     """One change in a hundred of very many objects: the cost of an object must stay flat, and memory small."""
     found: list[Row] = []
-    before = _peak_mib(forget=True)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
+    before = peak_mib()
     for count in (HUGE[0] // 10, HUGE[0]):
         repository = on.place().repository
         movers = {name: Mover(on, engine, repository) for name, engine in engines.items()}
@@ -146,7 +146,7 @@ def _huge(on: Bench, engines: dict[str, Engine]) -> list[Row]:
         a_thousand = {name: [second / count * 1000 for second in seconds] for name, seconds in taken.items()}
         found += _compared(f"publish 1 % of {count:,} × 1 KiB", taken)
         found += _compared(f"publish 1 % of {count:,} × 1 KiB: ms an object", a_thousand)
-    return [*found, Row(f"peak memory of this process meanwhile: {_peak_mib():.0f} MiB, {before:.0f} at the start", [])]
+    return [*found, Row(f"peak memory of this process meanwhile: {peak_mib():.0f} MiB, {before:.0f} at the start", [])]
 
 
 def _empty(scratch: Path) -> Manifest:
@@ -169,11 +169,3 @@ def _compared(title: str, taken: dict[str, list[float]]) -> list[Row]:
         Row(f"{title}: {name}", seconds, "local", median(seconds) / local if name != "local" else None)
         for name, seconds in taken.items()
     ]
-
-
-def _peak_mib(*, forget: bool = False) -> float:
-    """The most memory this process has had; `forget` makes it what it has now."""
-    if forget:
-        Path("/proc/self/clear_refs").write_text("5")
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024

@@ -364,6 +364,9 @@ def test_calls_at_once_survive_an_expiry_together() -> None:
 
     asyncio.run(all_at_once())
 
+    assert len(server.exchanges) == 2
+    assert server.tokens_seen.count("second") == 8
+
 
 def test_a_server_that_takes_no_token_at_all_is_a_final_401() -> None:
     server = Guarded(token("first"), httpx.Response(200, json={"token": "second"}))
