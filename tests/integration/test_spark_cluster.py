@@ -14,6 +14,7 @@ from perago.authoring.errors import PostGuardrailViolation
 from perago.authoring.spark import SparkWorkspace
 from perago.authoring.tables import change_budget, require_table
 from tests.conftest import Servers
+from tests.e2e.demo import check_whole, demo
 from tests.integration.cluster import Cluster, standalone
 from tests.integration.support import Site, failed, output_ref
 from tests.integration.test_spark_workspace import names, spark_task
@@ -92,3 +93,14 @@ def test_rules_and_budgets_stop_a_publication(site: Site, cluster: Cluster) -> N
     assert site.head() == filled
     assert site.leftovers() == []
     assert all(psutil.pid_exists(worker.pid) for worker in cluster.workers)
+
+
+def test_the_demo_runs_on_it_with_only_its_address_set(cluster: Cluster, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+
+    process = demo(tmp_path, output, SPARK_REMOTE=cluster.remote)
+    process.wait(300)
+
+    assert process.returncode == 0, output.read_text()
+    check_whole(output.read_text())
+    assert cluster.remote in output.read_text()
