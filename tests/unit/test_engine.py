@@ -110,11 +110,11 @@ def test_an_error_of_the_source_ends_it_too() -> None:
         list(ordered_map(str, source(), threads=2))
 
 
-@given(st.lists(st.integers(0, 20), max_size=40), st.integers(1, 5), st.integers(1, 30))
+@given(st.lists(st.integers(0, 20), max_size=40), st.integers(1, 5), st.integers(1, 30), st.integers(0, 4))
 def test_partitions_keep_order_and_are_bounded_by_number_and_bytes(
-    sizes: list[int], most_items: int, most_bytes: int
+    sizes: list[int], most_items: int, most_bytes: int, lanes: int
 ) -> None:
-    partitions = list(partitioned(sizes, lambda size: size, most_items, most_bytes))
+    partitions = list(partitioned(sizes, lambda size: size, most_items, most_bytes, lanes))
 
     assert [size for partition in partitions for size in partition] == sizes
     assert all(0 < len(partition) <= most_items for partition in partitions)
@@ -127,3 +127,12 @@ def test_an_item_larger_than_the_bound_stands_alone() -> None:
 
 def test_partitions_are_as_large_as_the_bounds_allow() -> None:
     assert list(partitioned([5, 5, 5, 1, 1, 1, 1], lambda size: size, 3, 10)) == [[5, 5], [5, 1, 1], [1, 1]]
+
+
+def test_few_items_are_spread_over_all_lanes_and_many_cost_few_partitions() -> None:
+    def lengths(items: int) -> list[int]:
+        return [len(partition) for partition in partitioned(range(items), lambda _: 0, 3, 1, lanes=4)]
+
+    assert lengths(4) == [1, 1, 1, 1]
+    assert lengths(14) == [1, 1, 1, 1, 2, 2, 2, 2, 2]
+    assert lengths(22) == [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 1]

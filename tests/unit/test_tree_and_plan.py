@@ -143,7 +143,7 @@ def test_an_object_that_comes_shorter_than_listed_is_refused(tmp_path: Path) -> 
     with pytest.raises(TaskExecutionError, match=r"'p/a.txt' came with 2 bytes, but lakeFS lists 3"):
         Workplace(tmp_path, Truncating())
 
-    assert list((tmp_path / "workspace").iterdir()) == []
+    assert not (tmp_path / "workspace" / "a.txt").exists()
 
 
 def test_a_directory_left_alone_needs_nothing(place: Workplace) -> None:

@@ -55,15 +55,21 @@ def mapped_on(
 
 
 def partitioned(
-    items: Iterable[Item], size_of: Callable[[Item], int], max_items: int, max_bytes: int
+    items: Iterable[Item], size_of: Callable[[Item], int], max_items: int, max_bytes: int, lanes: int = 0
 ) -> Iterator[list[Item]]:
-    """Cut a stream of items into lists bounded by number and bytes."""
+    """Cut a stream of items into lists bounded by number and bytes.
+
+    With `lanes`, how many lists are worked on at once, the first lists are short and later ones longer: few items are
+    spread over all lanes, and many cost few lists.
+    """
     partition: list[Item] = []
-    total = 0
+    total = made = 0
+    longest = 1 if lanes else max_items
     for item in items:
-        if partition and (len(partition) >= max_items or total + size_of(item) > max_bytes):
+        if partition and (len(partition) >= longest or total + size_of(item) > max_bytes):
             yield partition
-            partition, total = [], 0
+            partition, total, made = [], 0, made + 1
+            longest = min(max_items, 1 + made // lanes) if lanes else max_items
         partition.append(item)
         total += size_of(item)
     if partition:

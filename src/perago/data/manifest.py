@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from perago.authoring.errors import TaskExecutionError
 from perago.data.tree import Signature
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestEntry:
+class ManifestEntry(NamedTuple):
     path: str
     digest: str
     signature: Signature
@@ -69,20 +68,24 @@ class ManifestWriter:
     ) -> None:
         self._opened.close()
 
-    def add(self, entry: ManifestEntry) -> None:
-        found = entry.signature
-        numbers = f"{found.size},{found.mtime_ns},{found.ctime_ns},{found.inode}"
-        line = f'[{json.dumps(entry.path)},"{entry.digest}",{numbers}]\n'.encode()  # a third of a whole row's dumps
-        self._seen.update(line)
-        self._opened.write(line)
-        self._objects += 1
-        self._bytes += found.size
+    def add(self, *entries: ManifestEntry) -> None:
+        lines = "".join(map(_line, entries)).encode()
+        self._seen.update(lines)
+        self._opened.write(lines)
+        self._objects += len(entries)
+        self._bytes += sum(entry.signature.size for entry in entries)
 
     def seal(self) -> Manifest:
         self._opened.flush()
         self._file.chmod(0o400)  # also moves its ctime to now, by the file system's own clock
         sealed_ns = self._file.stat().st_ctime_ns
         return Manifest(self._file, self._seen.hexdigest(), sealed_ns, self._objects, self._bytes)
+
+
+def _line(entry: ManifestEntry) -> str:
+    found = entry.signature
+    numbers = f"{found.size},{found.mtime_ns},{found.ctime_ns},{found.inode}"
+    return f'[{json.dumps(entry.path)},"{entry.digest}",{numbers}]\n'  # a third of a whole row's dumps
 
 
 def _altered(file: Path) -> TaskExecutionError:

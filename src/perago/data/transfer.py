@@ -52,24 +52,31 @@ class Download:
         return [self._one(path, wanted) for path, wanted in partition]
 
     def _one(self, path: str, wanted: RemoteObject) -> ManifestEntry:
-        target = f"{self.workspace}/{path}"
         arriving = f"{self.incoming}/{os.getpid()}-{next(_ARRIVALS)}"  # several processes may fill a workspace
         try:
-            digest = self._small(wanted, arriving) if wanted.size <= _SMALL else self._large(wanted, arriving)
+            if wanted.size <= _SMALL:
+                return self._small(path, wanted, arriving)
+            digest = self._large(wanted, arriving)
             with _NAMING:
-                _appear(arriving, target)
-                return ManifestEntry(path, digest, Signature.of(os.lstat(target)))
+                return self._named(path, digest, arriving)
         except OSError as error:
             raise _unholdable(wanted.path, error) from error
 
-    def _small(self, wanted: RemoteObject, arriving: str) -> str:
+    def _small(self, path: str, wanted: RemoteObject, arriving: str) -> ManifestEntry:
         """Received first and written then, so that many wait for lakeFS and few for the directory."""
         content = _Memory()
         self._fetch(wanted, content)
         whole = b"".join(content.chunks)
-        with _NAMING, open(arriving, "xb", buffering=0) as file:
-            _write_all(file, whole)
-        return content_hash(whole).hexdigest()
+        digest = content_hash(whole).hexdigest()
+        with _NAMING:
+            with open(arriving, "xb", buffering=0) as file:
+                _write_all(file, whole)
+            return self._named(path, digest, arriving)
+
+    def _named(self, path: str, digest: str, arriving: str) -> ManifestEntry:
+        target = f"{self.workspace}/{path}"
+        _appear(arriving, target)
+        return ManifestEntry(path, digest, Signature.of(os.lstat(target)))
 
     def _large(self, wanted: RemoteObject, arriving: str) -> str:
         with open(arriving, "xb", buffering=0) as file:

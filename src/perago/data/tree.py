@@ -3,15 +3,14 @@
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from perago.authoring.errors import TaskExecutionError
 from perago.authoring.paths import MARKER_NAME
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(NamedTuple):
     """What the file system says of a file; content cannot change without it, but for the last clock tick."""
 
     size: int
@@ -24,8 +23,7 @@ class Signature:
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFile:
+class LocalFile(NamedTuple):
     path: str
     signature: Signature
 

@@ -18,7 +18,7 @@ from perago.protocol.paths import listing_prefix, workspace_file
 _UPLOAD_THREADS = 64
 _DOWNLOAD_THREADS = 16
 _DELETE_THREADS = 4
-_PARTITION_OBJECTS = 4
+_PARTITION_OBJECTS = 16
 _PARTITION_BYTES = 32 * 1024 * 1024
 
 
@@ -58,12 +58,13 @@ def download(
     incoming = scratch / "incoming"
     incoming.mkdir()
     fetch = Download(store, source.repository, source.ref, into, incoming)
-    cut = partitioned(wanted(), lambda pair: pair[1].size, _PARTITION_OBJECTS, _PARTITION_BYTES)
+    cut = partitioned(
+        wanted(), lambda pair: pair[1].size, _PARTITION_OBJECTS, _PARTITION_BYTES, lanes=_DOWNLOAD_THREADS
+    )
     fetched = closing(engine(fetch, cut, _DOWNLOAD_THREADS, scratch))  # whatever happens, it has ended
     with ManifestWriter(scratch / "manifest.jsonl") as manifest, fetched as parts:
         for entries in parts:
-            for entry in entries:
-                manifest.add(entry)
+            manifest.add(*entries)
             progress(Transferred("download", len(entries), sum(entry.signature.size for entry in entries)))
         return manifest.seal()
 
@@ -81,9 +82,9 @@ def apply(
     """Make the prefix on a staging branch equal to the workspace."""
     scratch = workspace.parent
     send = Upload(store, repository, branch, prefix, workspace)
-    # Few files go one by one, each on a thread of its own; many go in handfuls.
-    handful = _PARTITION_OBJECTS if plan.added + plan.changed > _UPLOAD_THREADS * _PARTITION_OBJECTS else 1
-    puts = partitioned(plan.puts(), lambda file: file.signature.size, handful, _PARTITION_BYTES)
+    puts = partitioned(
+        plan.puts(), lambda file: file.signature.size, _PARTITION_OBJECTS, _PARTITION_BYTES, lanes=_UPLOAD_THREADS
+    )
     with closing(engine(send, puts, _UPLOAD_THREADS, scratch)) as sent:
         for objects, size in sent:
             progress(Transferred("upload", objects, size))

@@ -3,17 +3,16 @@
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from hashlib import md5
-from typing import Any, BinaryIO, Literal, Protocol, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, cast
 from urllib.parse import quote
 
 from pydantic import SecretStr
 
 from perago.lake.errors import LakeError, LakeForbidden, answered
 from perago.lake.retries import repeated
-from perago.lake.transport import CHUNK, Connections, Request, Response, api_root, split
+from perago.lake.transport import CHUNK, Connections, Read, Request, Response, api_root, split
 
 # S3 takes no more in one PUT; lakeFS itself sends larger ones in parts.
 _LARGEST_PUT = 5 * 1024**3
@@ -29,8 +28,7 @@ class Sink(Protocol):
     def write(self, chunk: bytes) -> object: ...
 
 
-@dataclass(frozen=True)
-class RemoteObject:
+class RemoteObject(NamedTuple):
     """An object as listed; `url` is where to fetch it when the storage lets us go there directly."""
 
     path: str
@@ -38,8 +36,7 @@ class RemoteObject:
     url: str | None = None
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """An object that differs between two states."""
 
     path: str
@@ -102,15 +99,13 @@ class LakeObjects:
                 return self._fetch(Request("GET", *split(wanted.url), {}, _reading(wanted)), sink)
             except LakeForbidden:
                 pass  # the signature has run out meanwhile: lakeFS itself hands the object out
-        target = f"{self._refs(repository, ref)}/objects?path={_q(wanted.path)}"
+        target = f"{self._refs(repository, ref)}/objects?path={_path(wanted.path)}"
         return self._fetch(Request("GET", self._server, target, self._auth, _reading(wanted)), sink)
 
     def _fetch(self, request: Request, sink: Sink) -> int:
         def once() -> int:
             sink.restart()
-            with self._connections.send(request) as response:
-                self._raise_for_status(request, response)
-                return _copy(response, sink)
+            return self._send(request, lambda response: _copy(response, sink))
 
         return repeated(once)
 
@@ -124,7 +119,7 @@ class LakeObjects:
             if self.presigned and size <= _LARGEST_PUT:
                 self._store_presigned(repository, branch, path, file, size)
                 return
-            target = f"{self._branches(repository, branch)}/objects?path={_q(path)}"
+            target = f"{self._branches(repository, branch)}/objects?path={_path(path)}"
             headers = {**self._auth, "Content-Type": "application/octet-stream"}
             doing = f"writing object {path!r}"
             body = partial(_chunks, file, size, sent.update)
@@ -134,17 +129,19 @@ class LakeObjects:
 
     def _store_presigned(self, repository: str, branch: str, path: str, file: BinaryIO, size: int) -> None:
         """Straight to the storage at an address lakeFS signs, then made known to lakeFS."""
-        place = f"{self._branches(repository, branch)}/staging/backing?path={_q(path)}"
+        place = f"{self._branches(repository, branch)}/staging/backing?path={_path(path)}"
         doing = f"writing object {path!r}"
         staging = self._json("GET", f"{place}&presign=true", doing)
         sent = md5(usedforsecurity=False)
         body = partial(_chunks, file, size, sent.update)
         upload = Request("PUT", *split(staging["presigned_url"]), _BLOCK_BLOB, doing, body, size)
-        with self._connections.send(upload) as response:
-            self._raise_for_status(upload, response)
+
+        def stored(response: Response) -> str | None:
             response.read()
-            if response.md5 is not None and response.md5 != sent.hexdigest():
-                raise LakeError(f"the storage has something else than was sent as object {path!r}")
+            return response.md5
+
+        if self._send(upload, stored) not in (None, sent.hexdigest()):
+            raise LakeError(f"the storage has something else than was sent as object {path!r}")
         link = {"staging": staging, "checksum": sent.hexdigest(), "size_bytes": size}
         self._json("PUT", place, doing, {**link, "content_type": "application/octet-stream"})
 
@@ -165,25 +162,29 @@ class LakeObjects:
         return repeated(lambda: json.loads(self._body(request) or b"{}"))
 
     def _body(self, request: Request) -> bytes:
-        with self._connections.send(request) as response:
-            self._raise_for_status(request, response)
-            return response.read()
+        return self._send(request, Response.read)
 
-    def _raise_for_status(self, request: Request, response: Response) -> None:
-        if 200 <= response.status < 300:  # a redirect has carried nothing out
-            return
-        told = response.read()
-        try:
-            message = str(json.loads(told)["message"])
-        except (ValueError, KeyError, TypeError):
-            message = response.reason
-        raise answered(request.doing, response.status, message)
+    def _send(self, request: Request, read: Callable[[Response], Read]) -> Read:
+        def checked(response: Response) -> Read:
+            if not 200 <= response.status < 300:  # a redirect has carried nothing out
+                raise answered(request.doing, response.status, _message(response))
+            return read(response)
+
+        return self._connections.send(request, checked)
 
     def _refs(self, repository: str, ref: str) -> str:
         return f"{self._root}/repositories/{_known(repository)}/refs/{_known(ref)}"
 
     def _branches(self, repository: str, branch: str) -> str:
         return f"{self._root}/repositories/{_known(repository)}/branches/{_known(branch)}"
+
+
+def _message(response: Response) -> str:
+    told = response.read()
+    try:
+        return str(json.loads(told)["message"])
+    except (ValueError, KeyError, TypeError):
+        return response.reason
 
 
 def _reading(wanted: RemoteObject) -> str:
@@ -195,6 +196,11 @@ def _q(text: str) -> str:
 
 
 _known = lru_cache(maxsize=64)(_q)  # for what comes again with every object
+
+
+def _path(path: str) -> str:
+    """An object's path in a query, where a slash may stay: most paths then need nothing."""
+    return quote(path, safe="/")
 
 
 def _copy(response: Response, sink: Sink) -> int:

@@ -8,20 +8,22 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from io import BufferedReader
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
 from perago.lake.errors import LakeError, unanswered
+
+Read = TypeVar("Read")
 
 CHUNK = 256 * 1024
 _TIMEOUT_SECONDS = 60.0
 _LONGEST_LINE = 65536
 _PORTS = {"http": 80, "https": 443}
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3}) ?([^\r\n]*)")
+_NOT_PLAIN = re.compile(rb"\n(?:transfer-encoding|connection):", re.IGNORECASE)
 _LENGTH = re.compile(rb"\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\ntransfer-encoding:[ \t]*chunked", re.IGNORECASE)
 _MD5_TAG = re.compile(rb"\netag:[ \t]*\"([0-9a-f]{32})\"", re.IGNORECASE)
@@ -55,8 +57,7 @@ def api_root(endpoint_url: str) -> str:
     return root if root.endswith("/api/v1") else f"{root}/api/v1"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What to send; `body` makes the content anew, so that a repeated try sends all of it."""
 
     method: str
@@ -75,19 +76,19 @@ class Connections:
         self._local = threading.local()
         self._tls = ssl.create_default_context()
 
-    @contextmanager
-    def send(self, request: Request) -> "Generator[Response]":
-        """Send a request and give its response; one that is not read to its end costs the connection."""
+    def send(self, request: Request, read: "Callable[[Response], Read]") -> Read:
+        """Send a request and give what `read` makes of its response; one not read to its end costs the connection."""
         pool = self._pool()
         connection = pool.pop(request.origin, None)
         try:
             if connection is None:
                 connection = _Connection(request.origin, self._tls)
             response = connection.exchange(request)
-            yield response
+            result = read(response)
             if response.is_finished and response.keeps_alive:
                 pool[request.origin] = connection
                 connection = None
+            return result
         except OSError as error:
             raise unanswered(request.doing, error) from error
         finally:
@@ -140,20 +141,26 @@ class Response:
 
     def __init__(self, answers: BufferedReader) -> None:
         self._answers = answers
-        head = _answer_head(answers)
+        self._head = head = _answer_head(answers)
         status = _STATUS.match(head)
         if status is None:
             raise BrokenConnection("the answer is not HTTP")
         self.status = int(status[2])
         self.reason = status[3].decode("latin-1")
-        tag = _MD5_TAG.search(head)
-        self.md5 = tag[1].decode() if tag else None
-        length = _LENGTH.search(head)
-        self._chunked = _CHUNKED.search(head) is not None
-        self._left = int(length[1]) if length and not self._chunked else (0 if self.status == 204 else None)
+        is_plain = _NOT_PLAIN.search(head) is None  # as nearly every answer is
+        self._chunked = not is_plain and _CHUNKED.search(head) is not None
+        length = None if self._chunked else _LENGTH.search(head)
+        self._left = int(length[1]) if length else (0 if self.status == 204 else None)
         ends_with_connection = self._left is None and not self._chunked
-        self.keeps_alive = not (ends_with_connection or status[1] == b"0" or _CLOSE.search(head))
+        asks_to_close = status[1] == b"0" or (not is_plain and _CLOSE.search(head) is not None)
+        self.keeps_alive = not (ends_with_connection or asks_to_close)
         self.is_finished = self._left == 0
+
+    @cached_property
+    def md5(self) -> str | None:
+        """What the storage says the content's MD5 is, where it says so."""
+        tag = _MD5_TAG.search(self._head)
+        return tag[1].decode() if tag else None
 
     def chunks(self) -> Iterator[bytes]:
         """The body; one that is cut off raises."""

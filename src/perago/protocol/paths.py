@@ -47,6 +47,8 @@ def _unmappable(file: str, parts: list[str]) -> str | None:
         return "its path has a '.' or '..' part"
     if "\0" in file:
         return "its path holds a NUL character"
+    if file.isascii() and len(file) <= _NAME_BYTES:
+        return None  # as nearly all are
     try:
         lengths = [len(part.encode()) for part in parts]
     except UnicodeEncodeError:
