@@ -80,8 +80,11 @@ def assert_nobody_writes(place: Workplace, branch: str) -> None:
 def test_a_worker_starts_one_spark_server_replaces_it_when_it_dies_and_ends_it_when_it_drains(
     place: Workplace,
 ) -> None:
+    left_by_a_killed_worker = place.folder / "root" / ".spark" / "local" / "blocks"
+    left_by_a_killed_worker.mkdir(parents=True)
     worker = place.worker(settings=OWN_SPARK)
     place.assert_published_once(place.run("table", branch="first"), "first")
+    assert not left_by_a_killed_worker.exists()
     first = spark_of(worker)
 
     run = place.run("endless_once", branch="second")

@@ -66,10 +66,11 @@ def spark(spark_remote: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Spark
         yield session
 
 
-@pytest.fixture
-def own_spark(tmp_path: Path) -> Generator[EmbeddedSpark]:
-    """A server of the test's own, to be killed."""
-    with EmbeddedSpark(tmp_path / "spark.log", tmp_path / "spark", "1g", Reporter()) as server:
+@pytest.fixture(scope="module")
+def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Generator[EmbeddedSpark]:
+    """A server of these tests' own, to be killed; it starts again when it is asked for."""
+    folder = tmp_path_factory.mktemp("spark")
+    with EmbeddedSpark(folder / "spark.log", folder / "scratch", "1g", Reporter()) as server:
         yield server
 
 
