@@ -232,7 +232,8 @@ class Supervisor:
         self.metrics.busy_slots.inc()
         running.heartbeat = asyncio.create_task(self._leases.keep(slot, running))
         _log.info("assigned", slot=slot.number, execution_id=execution_id, **ids_of(task))
-        if self._no_more:
+        nobody_comes = self._draining.is_set() and slot.executor is None  # the dead are no longer replaced
+        if self._no_more or nobody_comes:
             self._spawn(self._refuse(slot, running))
         else:
             self._hand_over(slot)
