@@ -95,7 +95,7 @@ MUTATIONS = [
     ),
     Mutation(_PUBLICATION, "leaving a foreign branch alone", "        except LakeConflict:\n            raise\n", ""),
     _without(_LIFECYCLE, "a whole commit id", "if found.id != target.ref:"),
-    _without(_LIFECYCLE, "read_only", "if worked.spec.read_only:"),
+    _without(_LIFECYCLE, "read_only", "if place.spec.read_only:"),
     # What changed
     Mutation(
         "data/plan.py", "signature", _MAY_DIFFER, _MAY_DIFFER.replace("now.signature != before.signature or ", "")

@@ -74,6 +74,21 @@ def test_a_second_signal_ends_the_attempt_now_and_reports_it_failed(place: Workp
     assert place.site.history()[0] == run.state()["input"]["workspace"]["ref"]
 
 
+def test_in_thread_mode_a_second_signal_reports_what_it_cannot_kill(place: Workplace) -> None:
+    worker = place.worker("--execution-mode", "thread")
+    run = place.run("gated")
+    run.begun_times(1)
+
+    worker.signal(signal.SIGINT)
+    worker.said("draining")
+    worker.signal(signal.SIGINT)
+
+    assert worker.exit_code() == 130
+    assert run.statuses()[0] == "FAILED"
+    assert run.reasons()[0] == "the worker is stopping"
+    assert place.site.history()[0] == run.state()["input"]["workspace"]["ref"]
+
+
 def test_an_attempt_that_outlasts_the_time_to_drain_is_killed_and_reported_failed(place: Workplace) -> None:
     worker = place.worker(settings={"PERAGO_SHUTDOWN_FORCE_KILL_AFTER": "1s"})
     run = place.run("gated")

@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -319,7 +319,7 @@ def test_an_unreachable_lakefs_is_an_ordinary_failure_that_names_the_setting(sit
 def test_an_object_that_cannot_be_read_fails_the_download_by_name(site: Site) -> None:
     class Broken(WatchedObjects):
         def fetch(self, repository: str, ref: str, wanted: Any, sink: Any) -> int:
-            return super().fetch(repository, ref, replace(wanted, path=f"{wanted.path}-gone"), sink)
+            return super().fetch(repository, ref, wanted._replace(path=f"{wanted.path}-gone"), sink)
 
     ran: list[Path] = []
     outcome = failed(site.run(task_of(ran.append), objects=Broken(site.servers)))

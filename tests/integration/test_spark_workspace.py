@@ -14,14 +14,17 @@ from pyspark.sql import functions as f
 from pyspark.sql.connect.session import SparkSession
 
 from perago.authoring.errors import TaskExecutionError
+from perago.authoring.guardrails import require_file
 from perago.authoring.spark import SparkWorkspace
+from perago.authoring.tables import require_table
 from perago.authoring.task import TaskDefinition, definition_of, task
 from perago.authoring.workspace import WorkspaceSpec
-from perago.data.spark_session import attempt_session, end_session
+from perago.data.spark_session import attempt_session, end_session, session_id_of
+from perago.data.spark_workspace import DirectoryPlace, PlacedWorkspace
 from perago.devstack.embedded import EmbeddedSpark
 from perago.devstack.progress import Reporter
 from tests.conftest import Servers
-from tests.integration.support import Params, Result, Site, failed, output_ref
+from tests.integration.support import Params, Result, Site, failed, output_ref, task_of
 
 Body = Callable[[SparkWorkspace], object]
 
@@ -85,9 +88,9 @@ def test_what_spark_left_behind_is_neither_published_nor_a_change(site: Site, sp
     leftovers = ("t/_temporary/0/part-0", "t/.spark-staging-1/day=1/part-0", "t/_SUCCESS")
 
     def only_leftovers(workspace: SparkWorkspace) -> None:
+        [staging] = site.staging_branches()
         for path in leftovers:
-            with workspace.open(path, "w") as file:
-                file.write("half")
+            site.put(f"lake/{path}", b"half", staging)
 
     def a_file_too(workspace: SparkWorkspace) -> None:
         only_leftovers(workspace)
@@ -99,6 +102,16 @@ def test_what_spark_left_behind_is_neither_published_nor_a_change(site: Site, sp
     output_ref(site.run(spark_task(a_file_too), spark=spark_remote))
 
     assert [path for path in names(site) if path.startswith("t/")] == ["t/part-0"]
+
+
+def test_a_side_file_of_the_body_is_its_own_whatever_it_is_called(site: Site, spark_remote: str) -> None:
+    def body(workspace: SparkWorkspace) -> None:
+        with workspace.open("t/_SUCCESS", "w") as file:
+            file.write("by the body")
+
+    output_ref(site.run(spark_task(body, post=[require_file("t/_SUCCESS")]), spark=spark_remote))
+
+    assert site.tree(prefix="lake/t/") == {"lake/t/_SUCCESS": b"by the body"}
 
 
 def test_paths_cannot_leave_the_prefix(site: Site, spark_remote: str) -> None:
@@ -144,16 +157,19 @@ def test_a_read_only_workspace_refuses_to_write(site: Site, spark_remote: str) -
         assert "read-only" in outcome.failure.reason
 
 
-def test_a_failed_write_leaves_no_part_of_a_table(site: Site, spark_remote: str) -> None:
+@pytest.mark.parametrize("path", ["t", "t/"])
+def test_a_failed_write_leaves_no_part_of_a_table(site: Site, spark_remote: str, path: str) -> None:
     def body(workspace: SparkWorkspace) -> None:
         good = workspace.spark.range(100)
-        workspace.write(good, "t")
+        workspace.write(good, path, success_marker=True)
         some_fail = workspace.spark.range(0, 100, 1, 8).selectExpr("if(id = 99, raise_error('bad row'), id) AS id")
         with pytest.raises(Exception, match="bad row"):
-            workspace.write(some_fail, "t", mode="append")
+            workspace.write(some_fail, path, mode="append")
         assert workspace.read.parquet("t").count() == 100
 
     output_ref(site.run(spark_task(body), spark=spark_remote))
+
+    assert "t/_SUCCESS" in names(site)
 
 
 def test_a_failed_block_writes_no_side_file(site: Site, spark_remote: str) -> None:
@@ -218,6 +234,8 @@ def test_a_session_closed_by_the_server_is_an_ordinary_failure(site: Site, spark
 
     assert outcome.failure.status == "FAILED"
     assert site.leftovers() == []
+    active = SparkSession.getActiveSession()  # the next attempt's functions ask it
+    assert active is None or active.session_id != session_id_of(execution)
 
 
 def test_whoever_outlives_an_execution_can_end_what_it_runs(spark_remote: str) -> None:
@@ -290,3 +308,27 @@ def _ignoring(work: Callable[[], object]) -> None:
 def _wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         time.sleep(0.05)
+
+
+ODD = "by day/day=2024-01-01 (a+b)@ö"
+
+
+def test_a_table_of_a_directory_workspace_is_found_by_any_name(site: Site, spark_remote: str) -> None:
+    def body(workspace: Path) -> None:
+        (workspace / ODD).mkdir(parents=True)
+        (workspace / ODD / "rows.csv").write_text("id\n1\n2\n")
+
+    spec = WorkspaceSpec(prefix="/data", post=[require_table(ODD, min_rows=2, max_rows=2)])
+    output_ref(site.run(task_of(body, spec), spark=spark_remote))
+
+    assert site.tree(prefix="data/") == {f"data/{ODD}/rows.csv": b"id\n1\n2\n"}
+
+
+def test_a_plain_directory_is_written_and_read_by_any_name_and_by_patterns(spark_remote: str, tmp_path: Path) -> None:
+    with attempt_session(spark_remote, uuid.uuid4().hex, None) as spark:
+        workspace = PlacedWorkspace(spark, DirectoryPlace(tmp_path))
+        workspace.write(spark.range(3), ODD)
+
+        assert workspace.exists(ODD)
+        assert workspace.read.parquet(ODD).count() == 3
+        assert workspace.read.parquet("by day/*").count() == 3

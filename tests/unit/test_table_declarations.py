@@ -150,6 +150,13 @@ def test_a_model_stands_for_rules_of_ours() -> None:
     )
 
 
+def test_a_check_that_minds_missing_values_does_not_take_nan_for_a_large_number() -> None:
+    positive = check("greater_than", {"min_value": 0}, ignore_na=False)
+    rule = declared(schema=model({"x": column("float64", positive, nullable=True)}))
+
+    assert rule.conditions == ("NOT isnan(x) AND x > 0",)
+
+
 @pytest.mark.parametrize(
     ("name", "statistics", "condition"),
     [

@@ -20,7 +20,7 @@ from perago.data.manifest import Manifest
 from perago.data.plan import Plan
 from perago.data.spark_files import Changed, SparkFiles
 from perago.data.spark_session import carry_code_of
-from perago.data.spark_workspace import PlacedWorkspace
+from perago.data.spark_workspace import PlacedWorkspace, file_uri
 from perago.data.tables import rule_violation
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def worked_directory(place: Workplace, files: WorkspaceFiles) -> Generator[Direc
     workspace = place.directory.workspace
     manifest = files.download(place.target, place.spec.prefix, workspace, place.directory.path)  # 3
     _log.info("downloaded", objects=manifest.objects, bytes=manifest.bytes)
-    result = place.run(lambda: Directory(workspace), lambda path: (workspace / path).as_uri(), workspace)
+    result = place.run(lambda: Directory(workspace), lambda path: file_uri(workspace, path), workspace)
     yield DirectoryWork(result, place, files, manifest)
 
 

@@ -129,9 +129,12 @@ def _condition(name: str, kind: str, nullable: bool, check: Any) -> str:
         condition = translate(column, statistics)
     except (KeyError, ValueError) as error:
         raise ValueError(f"{shown} cannot be translated ({error}): write it as where=[…]") from None
-    if not nullable or not getattr(check, "ignore_na", True):
+    can_be_nan = kind in ("float", "double")
+    if not nullable:
         return condition
-    missing = f"{column} IS NULL" + (f" OR isnan({column})" if kind in ("float", "double") else "")
+    if not getattr(check, "ignore_na", True):
+        return f"NOT isnan({column}) AND {condition}" if can_be_nan else condition  # to Spark NaN is the largest
+    missing = f"{column} IS NULL" + (f" OR isnan({column})" if can_be_nan else "")
     return f"{missing} OR {condition}"
 
 

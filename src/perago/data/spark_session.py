@@ -130,10 +130,12 @@ def _close(spark: "SparkSession") -> None:
     started = time.monotonic()
     try:
         spark.interruptAll()
-        spark.stop()
     except Exception as error:
         # Its server ends it by itself, sooner or later.
         _log.warning("Spark session not closed", error=_first_line(error), seconds=time.monotonic() - started)
+        cast("Any", spark).release_session_on_close = False  # it would only be tried again, for as long
+    # Whatever happened: what is not stopped stays pyspark's active session, and the next attempt's functions ask it.
+    spark.stop()
 
 
 def _reaching(lakefs: LakeAddress | None) -> dict[str, str]:

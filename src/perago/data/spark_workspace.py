@@ -113,6 +113,11 @@ class LakePlace:
         return first if first is not None and first.path == wanted else None
 
 
+def file_uri(root: Path, path: str) -> str:
+    """A path below a local directory as Spark takes it: Hadoop decodes no escapes, and `*` stays a pattern."""
+    return f"file://{root.absolute() / path}"
+
+
 class DirectoryPlace:
     """A plain directory, for an author's own tries."""
 
@@ -122,7 +127,7 @@ class DirectoryPlace:
         self._root = root
 
     def uri(self, path: str) -> str:
-        return (self._root / path).as_uri()
+        return file_uri(self._root, path)
 
     def kind(self, path: str) -> Kind | None:
         return Directory(self._root).kind(path)
@@ -193,19 +198,19 @@ class PlacedWorkspace:
         success_marker: bool = False,
         **options: Any,
     ) -> None:
-        located = self._writable(path)
-        before = set(self._place.list(path))
+        located, inside = self._writable(path), _inside(path)
+        before = set(self._place.list(inside))
         writer = df.write.format(format).mode(mode).options(**options)
         if partition_by:
             writer = writer.partitionBy(*([partition_by] if isinstance(partition_by, str) else partition_by))
         if success_marker:
             writer = writer.option(_MARKS_SUCCESS, "true")
-            self._asked_for.add(f"{path}/{_SUCCESS}")
+            self._asked_for.add(f"{inside}/{_SUCCESS}")
         try:
             writer.save(located)
         except BaseException:
             # Some of the job's files may have come to their place already: a part of a table is never published.
-            self._place.remove([file for file in self._place.list(path) if file not in before])
+            self._place.remove([file for file in self._place.list(inside) if file not in before])
             raise
 
     def uri(self, path: str = "") -> str:
@@ -231,6 +236,7 @@ class PlacedWorkspace:
             raise ValueError("workspace.open needs the path of a file")
         if mode in ("w", "wb"):
             self._writable(path)
+            self._asked_for.add(inside)
             content: IO[bytes] = cast("IO[bytes]", _Written(lambda file, size: self._place.write(inside, file, size)))
         else:
             content = self._copied(inside)

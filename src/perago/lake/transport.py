@@ -27,6 +27,8 @@ _NOT_PLAIN = re.compile(rb"\n(?:transfer-encoding|connection):", re.IGNORECASE)
 _LENGTH = re.compile(rb"\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\ntransfer-encoding:[ \t]*chunked", re.IGNORECASE)
 _MD5_TAG = re.compile(rb"\netag:[ \t]*\"([0-9a-f]{32})\"", re.IGNORECASE)
+# Of content encrypted with a key of the storage's user the tag is something else.
+_OPAQUE_TAG = re.compile(rb"\nx-amz-server-side-encryption(?::[ \t]*aws:|-customer)", re.IGNORECASE)
 _CLOSE = re.compile(rb"\nconnection:[ \t]*close", re.IGNORECASE)
 
 
@@ -160,7 +162,7 @@ class Response:
     def md5(self) -> str | None:
         """What the storage says the content's MD5 is, where it says so."""
         tag = _MD5_TAG.search(self._head)
-        return tag[1].decode() if tag else None
+        return tag[1].decode() if tag and not _OPAQUE_TAG.search(self._head) else None
 
     def chunks(self) -> Iterator[bytes]:
         """The body; one that is cut off raises."""

@@ -9,7 +9,7 @@ from perago.authoring.guardrails import Directory, Phase, check_files
 from perago.authoring.payload import build_output, parse_input
 from perago.authoring.task import TaskDefinition, definition_of
 from perago.data.spark_session import carry_code_of
-from perago.data.spark_workspace import DirectoryPlace, PlacedWorkspace
+from perago.data.spark_workspace import DirectoryPlace, PlacedWorkspace, file_uri
 from perago.data.tables import rule_violation
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run_definition(
     opened = session or _no_session(definition)
 
     def uri(path: str) -> str:
-        return (workspace / path).as_uri()
+        return file_uri(workspace, path)
 
     def check(phase: Phase) -> None:
         spec = definition.workspace

@@ -30,6 +30,8 @@ _ITS_OWN_END_SECONDS = 1.0
 class Executor:
     """One generation of a slot: a process (or, in thread mode, a thread) and its pipe."""
 
+    can_be_killed = True
+
     def __init__(self, settings: ExecutorSettings, generation: int, heard: Heard, gone: Gone) -> None:
         self.slot = settings.slot
         self.generation = generation
@@ -116,6 +118,8 @@ class Executor:
 
 class ThreadExecutor(Executor):
     """For light bodies: the same loop in a thread of the supervisor. It cannot be killed, only ignored."""
+
+    can_be_killed = False
 
     def _launch(self, theirs: Connection) -> None:
         def work() -> None:

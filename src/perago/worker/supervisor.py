@@ -165,8 +165,10 @@ class Supervisor:
             if slot.running is not None and not slot.running.is_finished and chosen(slot.running):
                 _log.warning("attempt killed at shutdown", slot=slot.number, **ids_of(slot.running.task))
                 killed += 1
-                if slot.executor is not None:
-                    slot.executor.kill()
+                if slot.executor is not None and slot.executor.can_be_killed:
+                    slot.executor.kill()  # and its death is told
+                else:
+                    self._refuse(slot, slot.running)
         return killed
 
     async def _all_finished(self, polling: "asyncio.Task[None]") -> None:
@@ -234,19 +236,22 @@ class Supervisor:
         _log.info("assigned", slot=slot.number, execution_id=execution_id, **ids_of(task))
         nobody_comes = self._draining.is_set() and slot.executor is None  # the dead are no longer replaced
         if self._no_more or nobody_comes:
-            self._spawn(self._refuse(slot, running))
+            self._refuse(slot, running)
         else:
             self._hand_over(slot)
 
-    async def _refuse(self, slot: Slot, running: Running) -> None:
-        """A task that came with the last poll, too late to be run: Conductor gives it to another worker at once."""
+    def _refuse(self, slot: Slot, running: Running, why: str = "the worker is stopping") -> None:
+        """An attempt that nobody here will run, or end: Conductor gives it to another worker at once."""
         running.is_sent = running.is_finished = True
-        await self._report_and_free(slot, running, TaskResult("FAILED", {}, "the worker is stopping"))
+        self._spawn(self._report_and_free(slot, running, TaskResult("FAILED", {}, why)))
 
     def _hand_over(self, slot: Slot) -> None:
         """Send a slot's attempt to its executor once both are there."""
         running = slot.running
         if running is not None and not running.is_sent and slot.is_ready and slot.executor is not None:
+            if running.stopped_because:  # while it waited for an executor
+                self._refuse(slot, running, running.stopped_because)
+                return
             running.is_sent = True
             assignment = Assignment(running.execution_id, running.task.attempt, running.task.payload)
             slot.executor.send(assignment)
@@ -307,7 +312,7 @@ class Supervisor:
 
     def _finished(self, slot: Slot, said: Finished) -> None:
         running = slot.running
-        if running is None or running.execution_id != said.execution_id:
+        if running is None or running.is_finished or running.execution_id != said.execution_id:
             return
         slot.backoff = 1.0
         running.is_finished = True
@@ -339,9 +344,11 @@ class Supervisor:
 
     async def _clear_up(self, running: Running) -> None:
         """At once, however long Conductor takes: no Spark job goes on writing for a dead executor."""
-        if running.spark is not None:
-            await self._spark.end_session(running.spark, running.execution_id)
-        await asyncio.get_running_loop().run_in_executor(self._undertaker, bury, self._config, running)
+        try:
+            if running.spark is not None:
+                await self._spark.end_session(running.spark, running.execution_id)
+        finally:
+            await asyncio.get_running_loop().run_in_executor(self._undertaker, bury, self._config, running)
 
     async def _restart(self, slot: Slot) -> None:
         """Fill a slot again, later and later; one that cannot be filled is tried for as long as the worker lives."""
@@ -359,7 +366,7 @@ class Supervisor:
                 return
         waiting = slot.running
         if waiting is not None and not waiting.is_finished:
-            await self._refuse(slot, waiting)
+            self._refuse(slot, waiting)
 
     # Results
 
