@@ -184,6 +184,27 @@ def test_a_failed_block_writes_no_side_file(site: Site, spark_remote: str) -> No
     output_ref(site.run(spark_task(body), spark=spark_remote))
 
 
+def test_a_side_file_left_open_or_lost_fails_the_attempt(site: Site, spark_remote: str) -> None:
+    kept: list[Any] = []
+
+    def leaves_it_open(workspace: SparkWorkspace) -> None:
+        kept.append(workspace.open("report.json", "w"))
+
+    def never_hears_of_the_loss(workspace: SparkWorkspace) -> None:
+        def refuse(path: str, content: Any, size: int) -> None:
+            raise TaskExecutionError("lakeFS is away")
+
+        cast("Any", workspace)._place.write = refuse
+        workspace.open("report.json", "w").write("{}")
+
+    open_still = failed(site.run(spark_task(leaves_it_open), spark=spark_remote))
+    lost = failed(site.run(spark_task(never_hears_of_the_loss), spark=spark_remote))
+
+    assert "left 'report.json' open" in open_still.failure.reason
+    assert "'report.json' could not be stored: lakeFS is away" in lost.failure.reason
+    assert site.leftovers() == []
+
+
 def test_an_operation_that_outlives_the_body_fails_the_attempt(site: Site, spark_remote: str) -> None:
     def body(workspace: SparkWorkspace) -> None:
         endless = workspace.spark.range(0, 10**12, 1, 64)

@@ -153,5 +153,10 @@ def worked_in_place(place: Workplace, files: SparkFiles | None) -> Generator[Spa
         at = files.place(target.repository, ref, spec.prefix, writable=not spec.read_only)
         workspace = PlacedWorkspace(spark, at)
         carry_code_of(place.definition.function)
-        result = place.run(lambda: at, at.uri, workspace)
+
+        def tree() -> FileTree:
+            workspace.require_stored()
+            return at
+
+        result = place.run(tree, at.uri, workspace)
         yield SparkWork(result, place, files, workspace)

@@ -12,8 +12,9 @@ Show = Annotated[bool, typer.Option("--show", help="Print the action file and ch
 def fence(repository: Repository, branch: Branch = "main", show: Show = False) -> None:
     """Install the hard fence: lakeFS itself then refuses a publication whose target branch moved.
 
-    Commits an action file to the branch; tasks that start from that commit or a later one are covered. Merges by
-    people pass. A replacement after a crash is a hard reset, which no action sees: there the fence stays soft.
+    Commits an action file to the branch, which must have no uncommitted changes; tasks that start from that commit or
+    a later one are covered. Merges by people pass. A replacement after a crash is a hard reset, which no action sees:
+    there the fence stays soft.
     """
     from perago.lake.control import LakeControl
     from perago.lake.hard_fence import ACTION_PATH, action_for, install

@@ -59,7 +59,7 @@ async def _work(module: str, config: RuntimeConfig, jobs: int, allow_drift: bool
     from perago.worker.lock import only_supervisor
     from perago.worker.logs import configure_logs, log_folder
     from perago.worker.spark import SparkSource
-    from perago.worker.start import check_lakefs, check_spark, check_taskdef, new_worker_id
+    from perago.worker.start import check_engine, check_lakefs, check_spark, check_taskdef, new_worker_id
     from perago.worker.supervisor import Supervisor
     from perago.worker.tracing import check_tracing
 
@@ -69,6 +69,7 @@ async def _work(module: str, config: RuntimeConfig, jobs: int, allow_drift: bool
     async with ConductorClient(url, key, secret) as conductor:
         check_tracing()
         check_spark(task)
+        check_engine(config, task)
         check_lakefs(config, task)
         drift = await check_taskdef(conductor, task.taskdef, module, allow=allow_drift)
         if drift:

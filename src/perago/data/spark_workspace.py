@@ -3,6 +3,7 @@
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, cast
@@ -161,6 +162,9 @@ class PlacedWorkspace:
         self._spark = spark
         self._place = place
         self._asked_for: set[str] = set()
+        #: Side files that are open, or could not be stored. Python swallows what goes wrong when it closes a file that
+        #: nobody closed.
+        self._unstored: dict[str, BaseException | None] = {}
 
     @property
     def spark(self) -> "SparkSession":
@@ -237,10 +241,30 @@ class PlacedWorkspace:
         if mode in ("w", "wb"):
             self._writable(path)
             self._asked_for.add(inside)
-            content: IO[bytes] = cast("IO[bytes]", _Written(lambda file, size: self._place.write(inside, file, size)))
+            self._unstored[inside] = None
+            content = cast(
+                "IO[bytes]", _Written(partial(self._store, inside), lambda: self._unstored.pop(inside, None))
+            )
         else:
             content = self._copied(inside)
         return content if mode.endswith("b") else _Text(content, encoding="utf-8")
+
+    def require_stored(self) -> None:
+        """Every side file must have come to its place; asked once the body has returned."""
+        for path, error in self._unstored.items():
+            if error is None:
+                raise TaskExecutionError(
+                    f"the body left {path!r} open: write side files in a `with` block, or close them"
+                )
+            raise TaskExecutionError(f"the side file {path!r} could not be stored: {error}") from error
+
+    def _store(self, path: str, content: IO[bytes], size: int) -> None:
+        try:
+            self._place.write(path, content, size)
+        except BaseException as error:
+            self._unstored[path] = error
+            raise
+        self._unstored.pop(path, None)
 
     def _copied(self, path: str) -> IO[bytes]:
         copy = cast("IO[bytes]", SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the body closes it
@@ -311,7 +335,8 @@ class _Text(io.TextIOWrapper):
 class _Written(io.BufferedIOBase):
     """A file that goes to its place when it is closed, unless its block ended in an error."""
 
-    def __init__(self, store: Callable[[IO[bytes], int], None]) -> None:
+    def __init__(self, store: Callable[[IO[bytes], int], None], dropped: Callable[[], object]) -> None:
+        self._dropped = dropped
         self._file = cast("IO[bytes]", SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - closed by close
         self._store: Callable[[IO[bytes], int], None] | None = store
 
@@ -333,6 +358,7 @@ class _Written(io.BufferedIOBase):
     def drop(self) -> None:
         """Close it and store nothing."""
         self._store = None
+        self._dropped()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:

@@ -8,8 +8,10 @@ before a task starts from it. Hard resets (replacement, relocation) run no actio
 
 import io
 import json
+import uuid
 
 from perago.lake.control import LakeControl
+from perago.lake.errors import LakeError
 from perago.lake.objects import LakeObjects
 
 ACTION_PATH = "_lakefs_actions/perago_hard_fence.yaml"
@@ -39,7 +41,22 @@ def action_for(branch: str) -> str:
 
 
 def install(control: LakeControl, objects: LakeObjects, repository: str, branch: str) -> str:
-    """Commit the action to a branch, and give the commit that tasks must start from (or after)."""
+    """Commit the action to a branch, and give the commit that tasks must start from (or after).
+
+    By way of a branch of its own: what goes wrong leaves the target as it was, and nobody else's changes are committed.
+    """
+    if next(iter(objects.uncommitted(repository, branch)), None) is not None:
+        raise LakeError(f"branch {branch} of {repository} has uncommitted changes: commit or reset them first")
     content = action_for(branch).encode()
-    objects.store(repository, branch, ACTION_PATH, lambda: io.BytesIO(content), len(content))
-    return control.commit(repository, branch, "Install Perago's hard fence", {"perago.phase": "install"})
+    head = control.head(repository, branch).id
+    made_on = f"perago-fence-{uuid.uuid4().hex[:12]}"
+    message, metadata = "Install Perago's hard fence", {"perago.phase": "install"}
+    control.create_branch(repository, made_on, head)
+    try:
+        objects.store(repository, made_on, ACTION_PATH, lambda: io.BytesIO(content), len(content))
+        if next(iter(objects.uncommitted(repository, made_on)), None) is None:
+            return head  # it is there already
+        made = control.commit(repository, made_on, message, metadata)
+        return control.merge(repository, made, branch, message, metadata)
+    finally:
+        control.delete_branch(repository, made_on)

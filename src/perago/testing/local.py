@@ -65,7 +65,10 @@ def run_definition(
         check_files(Directory(workspace), rules, phase, lambda rule: rule_violation(rule, opened, uri))
 
     check("pre")
-    result = definition.function(_handed(definition, workspace, opened), given)
+    handed = _handed(definition, workspace, opened)
+    result = definition.function(handed, given)
+    if isinstance(handed, PlacedWorkspace):
+        handed.require_stored()
     build_output(definition, None, result)
     check("post")
     return result

@@ -26,6 +26,7 @@ from perago.authoring.module import load_module_task
 from perago.authoring.task import TaskDefinition
 from perago.conductor.tasks import TaskResult
 from perago.config import RuntimeConfig
+from perago.data.engine import Engine, local_engine
 from perago.data.spark_engine import engine_for
 from perago.data.spark_files import SparkFiles
 from perago.data.spark_session import AttemptSession, import_client
@@ -85,6 +86,12 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
         pipe.send(NotReady(f"{type(error).__name__}: {error}"))
         return
     lake, objects = _lake_at(address)
+
+    def engine_of(session: AttemptSession) -> Engine:
+        if definition.workspace_kind != "path":
+            return local_engine  # which nobody asks
+        return engine_for(settings.config.data_engine, settings.config.spark_remote, session)
+
     home = Path.cwd()
     pipe.send(Ready())
     with contextlib.suppress(EOFError, OSError):
@@ -93,8 +100,7 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
                 run = _Run(assignment, definition, failpoint)
                 conductor = OverPipe(pipe, assignment.execution_id, run.publishes_next)
                 session = AttemptSession(conductor.spark, assignment.execution_id, address)
-                engine = engine_for(settings.config.data_engine, settings.config.spark_remote, session)
-                files = DirectoryFiles(objects, run.transferred, engine)
+                files = DirectoryFiles(objects, run.transferred, engine_of(session))
                 spark = SparkFiles(session, objects) if address is not None else None
                 servers = Servers(conductor, lake, files, watch=run.entered, spark=spark)
                 pipe.send(run.finished(servers, settings.config))

@@ -74,7 +74,7 @@ def drop_old(folder: Path, retention: timedelta) -> None:
     A worker may be silent for longer than that, so each keeps its own files young by calling this now and then.
     """
     limit = time.time() - retention.total_seconds()
-    for file in folder.glob("*.jsonl"):
+    for file in (*folder.glob("*.jsonl"), *folder.glob("*.out")):
         with contextlib.suppress(FileNotFoundError):
             file.touch()
     for file in folder.parent.glob("worker_id=*/*.*"):

@@ -6,6 +6,7 @@ import socket
 import uuid
 from typing import Any
 
+from perago.attempt.work import no_session
 from perago.authoring.errors import PeragoError
 from perago.conductor.client import ConductorClient
 from perago.conductor.taskdefs import taskdef_differences
@@ -47,6 +48,14 @@ def check_lakefs(config: RuntimeConfig, task: TaskFacts) -> None:
     from perago.lake.objects import LakeObjects
 
     _ = LakeObjects(*config.require_lakefs()).presigned
+
+
+def check_engine(config: RuntimeConfig, task: TaskFacts) -> None:
+    """A directory workspace's files must be where the chosen engine's workers see them."""
+    if task.workspace_kind == "path":
+        from perago.data.spark_engine import engine_for
+
+        engine_for(config.data_engine, config.spark_remote, no_session)
 
 
 def check_spark(task: TaskFacts) -> None:
