@@ -12,6 +12,7 @@ from perago.attempt.publication import Publication
 from perago.authoring.errors import PublishFenceError
 from perago.authoring.workspace import StagedWorkspace, WorkspaceInput
 from perago.lake.control import LakeControl
+from perago.lake.errors import LakeError
 from perago.lake.hard_fence import install
 from perago.lake.objects import LakeObjects
 from perago.protocol.attempt import Attempt
@@ -107,3 +108,18 @@ def test_merges_by_people_pass_the_hard_fence(lake: LakeControl, objects: LakeOb
     merged = lake.merge(repository, work.commit, "main", "by hand", {})
 
     assert lake.head(repository, "main").id == merged
+
+
+def test_it_is_installed_once_and_never_commits_what_others_have_not(
+    lake: LakeControl, objects: LakeObjects, repository: str
+) -> None:
+    installed = install(lake, objects, repository, "main")
+    assert install(lake, objects, repository, "main") == installed
+
+    objects.store(repository, "main", "by somebody", lambda: io.BytesIO(b"x"), 1)
+    with pytest.raises(LakeError, match="uncommitted changes"):
+        install(lake, objects, repository, "main")
+
+    assert lake.head(repository, "main").id == installed
+    assert [change.path for change in objects.uncommitted(repository, "main")] == ["by somebody"]
+    assert list(lake.branches(repository, "perago-fence-")) == []

@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from perago.authoring.controls import TaskControls
 from perago.authoring.errors import RuntimeConfigError, TaskExecutionError
+from perago.authoring.task import WorkspaceKind
+from perago.config import load_runtime_config
 from perago.data.engine import local_engine
 from perago.data.spark_engine import CROSSING, automatic_map, engine_for
+from perago.worker.facts import TaskFacts
+from perago.worker.start import check_engine
 
 ELSEWHERE = "sc://spark.example.com:15002/;token=hush"
 
@@ -24,6 +29,18 @@ def without_spark() -> Any:
 @pytest.mark.parametrize("remote", [None, "sc://127.0.0.1:15002", ELSEWHERE])
 def test_local_is_local_wherever_spark_is(remote: str | None) -> None:
     assert engine_for("local", remote, never) is local_engine
+
+
+def test_a_worker_refuses_such_an_engine_before_its_first_poll_where_it_would_be_used() -> None:
+    config = load_runtime_config(data_engine="spark", spark_remote=ELSEWHERE)
+
+    def facts(kind: WorkspaceKind | None) -> TaskFacts:
+        return TaskFacts("features.build", TaskControls(), kind, False, {})
+
+    check_engine(config, facts("spark"))
+    check_engine(config, facts(None))
+    with pytest.raises(RuntimeConfigError, match="do not see this machine's disk"):
+        check_engine(config, facts("path"))
 
 
 def test_auto_is_local_where_sparks_workers_do_not_see_the_workspace() -> None:
