@@ -7,7 +7,7 @@ UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 READY := .venv/.ready
 RUN := .venv/bin/
 # Many tests wait for a server or a lease, so there may be more of them at once than cores.
-WORKERS ?= 4
+WORKERS ?= 5
 
 .PHONY: help demo test check lint bench format lock clean
 help: ## Show this list
@@ -18,7 +18,7 @@ demo: $(READY) ## A pipeline on real lakeFS, Conductor and Spark, with bad input
 
 test: lint ## Lint, types, import directions and all tests, real servers included
 	@test "$$PERAGO_TEST_SERVERS" = skip || $(RUN)perago dev provision
-	@$(RUN)pytest --numprocesses $(WORKERS) --dist worksteal
+	@$(RUN)pytest --numprocesses $(WORKERS) --dist loadscope
 
 check: lint ## The quick checks: no servers, under a minute
 	@$(RUN)pytest tests/unit

@@ -7,8 +7,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from perago.config import RuntimeConfig, load_runtime_config
 from perago.devstack.progress import Reporter
@@ -16,6 +18,7 @@ from perago.devstack.stack import DevStack, StackOptions
 from perago.devstack.state import DataFolder
 from perago.lake.control import LakeControl
 
+pytest_plugins = ["tests.explorer.summary"]
 SETTINGS = {
     "conductor_server_url": "CONDUCTOR_SERVER_URL",
     "lakefs_endpoint_url": "LAKECTL_SERVER_ENDPOINT_URL",
@@ -26,6 +29,38 @@ SETTINGS = {
 
 # Else each look at a branch waits 3 ms for others to share it with.
 os.environ.setdefault("LAKEFS_GRAVELER_MAX_BATCH_DELAY", "0s")
+# A server of one test ends before a thorough compilation of it has paid. The quick one alone would have 48 MB for its
+# code, which the Spark server of a whole run fills, and then fails; it gets what Java has by default.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
+_KEPT = ("HOME", "PATH", "PERAGO_CACHE_DIR", "PYTHONPATH", "JDK_JAVA_OPTIONS")
+
+
+def bare_environment(**settings: str) -> dict[str, str]:
+    """What a command needs of this process's environment, and no settings but those given."""
+    return {name: os.environ[name] for name in _KEPT if name in os.environ} | {"COLUMNS": "200"} | settings
+
+
+# Their fixtures start servers or workers that all of their tests share, so each stays in one test process.
+_TOGETHER = {
+    "tests/e2e/test_hostile_bodies.py",
+    "tests/e2e/test_outages.py",
+    "tests/integration/test_engines.py",
+    "tests/integration/test_presigned.py",
+    "tests/integration/test_spark_cluster.py",
+    "tests/integration/test_spark_workspace.py",
+}
+
+
+class _Scheduling(LoadScopeScheduling):
+    """The largest of these modules first, then every other test for itself."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return module if module in _TOGETHER else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
+    return _Scheduling(config, log)
 
 
 @dataclass(frozen=True)
@@ -90,11 +125,10 @@ def perago(tmp_path: Path) -> Perago:
 
     def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         command = Path(sys.executable).with_name("perago")
-        kept = {name: os.environ[name] for name in ("HOME", "PATH", "PERAGO_CACHE_DIR") if name in os.environ}
         return subprocess.run(
             [command, *arguments],
             cwd=tmp_path,
-            env={**kept, "COLUMNS": "200", **(env or {})},
+            env=bare_environment(**(env or {})),
             capture_output=True,
             text=True,
             timeout=120,

@@ -1,7 +1,7 @@
 """Does a test fail when a fence is taken away? `python -m tests.mutations` tries it, one comparison after the other.
 
 Each mutation is a replacement in a copy of the sources that comes first on the import path; the checkout is never
-touched. The tests it must fail need no servers. It takes a minute or two, so it is no part of a plain `pytest`.
+touched. The tests it must fail need no servers. It takes a few minutes, so it is no part of a plain `pytest`.
 """
 
 import os
@@ -58,6 +58,7 @@ _DECISION = "protocol/publication.py"
 _PUBLICATION = "attempt/publication.py"
 _LIFECYCLE = "attempt/lifecycle.py"
 _IS_OURS = "head.id == staged.id or (head.first_parent == input_ref and head.tree == staged.tree)"
+_MAY_RESET = "if isinstance(decision, Relocate | Replace):"
 _MAY_DIFFER = "now.signature != before.signature or now.signature.ctime_ns >= sealed_ns"
 
 MUTATIONS = [
@@ -79,11 +80,19 @@ MUTATIONS = [
     # The publish fence
     _without(_DECISION, "head == input", "if head.id == input_ref:", "if True:"),
     _without(_DECISION, "parent(head) == input", "if head.first_parent == input_ref:", "if True:"),
+    _without(_DECISION, "a run by hand", "if by_hand:"),
     _without(_DECISION, "the merge's parent", "if published.first_parent != input_ref:"),
     Mutation(_DECISION, "the staged commit itself", _IS_OURS, _IS_OURS.replace("head.id == staged.id or ", "")),
     Mutation(_DECISION, "ours: its parent", _IS_OURS, _IS_OURS.replace("head.first_parent == input_ref and ", "")),
     Mutation(_DECISION, "ours: its tree", _IS_OURS, _IS_OURS.replace(" and head.tree == staged.tree", "")),
     _without(_PUBLICATION, "refusing", "if isinstance(decision, Refuse):"),
+    Mutation(_PUBLICATION, "fence before a reset: no-op", _MAY_RESET, "if isinstance(decision, Replace):"),
+    Mutation(_PUBLICATION, "fence before a reset: changed", _MAY_RESET, "if isinstance(decision, Relocate):"),
+    Mutation(_PUBLICATION, "fence before a reset", "            self.fence()\n", "            pass\n"),
+    _without(_PUBLICATION, "relocating", "case Relocate():", "case _ if False:"),
+    _without(_PUBLICATION, "replacing", "case Replace():", "case _ if False:"),
+    Mutation(_PUBLICATION, "knowing a run by hand", "by_hand=self.conductor is None", "by_hand=False"),
+    Mutation(_PUBLICATION, "a run by hand's first look", "            self._decide(changed=True)  #", "            #"),
     Mutation(_PUBLICATION, "looking at the merge", "assert_published_onto(self.target.ref, commit)", "pass"),
     _without(_PUBLICATION, "an unanswered merge", "if not is_this_publication(head, self.target.ref, made):"),
     _without(_PUBLICATION, "an unanswered reset", "if head.id != ref:"),

@@ -17,6 +17,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from perago.addresses import http_address, spark_address, without_user
 from perago.authoring.errors import RuntimeConfigError
 
 if TYPE_CHECKING:
@@ -55,28 +56,33 @@ def _of_java(value: str) -> str:
     return value
 
 
+HttpAddress = Annotated[str, AfterValidator(http_address)]
+SparkAddress = Annotated[str, AfterValidator(spark_address)]
 Duration = Annotated[timedelta, BeforeValidator(parse_duration), Field(gt=timedelta())]
 Size = Annotated[ByteSize, BeforeValidator(_existing_notation), Field(gt=0)]
 
 
-def _from(variable: str, default: Any = None) -> Any:
-    return Field(default=default, validation_alias=variable, validate_default=True)
+def _from(variable: str, default: Any = None, *, shown: bool = True) -> Any:
+    return Field(default=default, validation_alias=variable, validate_default=True, repr=shown)
 
 
 class RuntimeConfig(BaseSettings):
-    """Every setting of a worker; an empty value means unset. Secrets never show in a repr or a log."""
+    """Every setting of a worker; an empty value means unset. Secrets never show in a repr or a log.
+
+    Nor do addresses: each may carry a password or a token.
+    """
 
     model_config = SettingsConfigDict(
         env_ignore_empty=True, extra="ignore", frozen=True, populate_by_name=True, case_sensitive=True
     )
 
-    conductor_server_url: str | None = _from("CONDUCTOR_SERVER_URL")
+    conductor_server_url: HttpAddress | None = _from("CONDUCTOR_SERVER_URL", shown=False)
     conductor_auth_key: str | None = _from("CONDUCTOR_AUTH_KEY")
     conductor_auth_secret: SecretStr | None = _from("CONDUCTOR_AUTH_SECRET")
-    lakefs_endpoint_url: str | None = _from("LAKECTL_SERVER_ENDPOINT_URL")
+    lakefs_endpoint_url: HttpAddress | None = _from("LAKECTL_SERVER_ENDPOINT_URL", shown=False)
     lakefs_access_key_id: str | None = _from("LAKECTL_CREDENTIALS_ACCESS_KEY_ID")
     lakefs_secret_access_key: SecretStr | None = _from("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY")
-    spark_remote: str | None = _from("SPARK_REMOTE")
+    spark_remote: SparkAddress | None = _from("SPARK_REMOTE", shown=False)
     workspace_root: Path = _from("PERAGO_WORKSPACE_ROOT", Path(".perago/workspaces"))
     log_root: Path = _from("PERAGO_LOG_ROOT", Path(".perago/logs"))
     log_file_max_size: Size = _from("PERAGO_LOG_FILE_MAX_SIZE", "100MB")
@@ -101,7 +107,9 @@ class RuntimeConfig(BaseSettings):
         """The lakeFS endpoint, key and secret, or an error naming every variable still to set."""
         self._require("lakefs_endpoint_url", "lakefs_access_key_id", "lakefs_secret_access_key")
         assert self.lakefs_secret_access_key is not None  # noqa: S101 - required above, told to the type checker
-        return str(self.lakefs_endpoint_url), str(self.lakefs_access_key_id), self.lakefs_secret_access_key
+        # lakeFS takes its key the way a user in an address would go, so one there is of no use to anybody.
+        endpoint = without_user(str(self.lakefs_endpoint_url))
+        return endpoint, str(self.lakefs_access_key_id), self.lakefs_secret_access_key
 
     def _require(self, *names: str) -> None:
         missing = [_variable(name) for name in names if getattr(self, name) is None]
@@ -143,8 +151,12 @@ def read_dotenv(path: Path) -> dict[str, str]:
     """The variables of a `.env` file, taken literally: `$` means itself."""
     if not path.is_file():
         return {}
+    try:
+        content = path.read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise RuntimeConfigError(f"{path} is not UTF-8 text: save it as UTF-8") from None
     found: dict[str, str] = {}
-    for binding in parse_stream(StringIO(path.read_text())):
+    for binding in parse_stream(StringIO(content)):
         if binding.error:
             # The parser counts from the blank lines before. The text itself may be a secret, so it is not shown.
             text = binding.original.string

@@ -1,6 +1,8 @@
-"""A process told apart from a later one with the same number, by when it started."""
+"""Processes: told apart from later ones with the same number by when they started, and ended with their parents."""
 
+import ctypes
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import psutil
 
 _START_TICKS = 19  # of the fields after the command's name in /proc/PID/stat
 _SAME_START = 1.0
+_PR_SET_PDEATHSIG = 1
 
 
 def process_start(pid: int) -> float | None:
@@ -30,3 +33,9 @@ def lives(pid: int, started: float) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, ValueError, OverflowError):
         return False
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when the thread that started it ends, even one that is stopped or stuck in C."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The servers of the contract: the real one and the one in memory, behind the same words."""
+"""The servers of the contract: the real ones and those in memory, behind the same words."""
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +8,7 @@ from io import BytesIO
 from itertools import repeat
 from typing import BinaryIO, Protocol
 
+import httpx
 import pytest
 
 from perago.attempt.ports import Lake
@@ -15,6 +16,7 @@ from perago.lake.control import LakeControl
 from perago.lake.objects import LakeObjects, RemoteObject, Sink
 from perago.protocol.publication import Commit
 from tests.conftest import Servers
+from tests.contract.delivery import Delivery, MemoryDelivery, RealDelivery
 from tests.fakes.files import Received
 from tests.fakes.lake import InMemoryLake
 
@@ -102,3 +104,21 @@ def repo(request: pytest.FixtureRequest) -> Repo:
         made = Repo(LakeControl(*address), LakeObjects(*address), name, uploads_at_once=16)
     assert made.control.ensure_repository(name, f"local://{name}")
     return made
+
+
+class Deliver(Protocol):
+    """Start a workflow of one task; whoever does not let attempts time out leaves the lease long."""
+
+    def __call__(self, retries: int = 1, lease_seconds: int = 600) -> Delivery: ...
+
+
+@pytest.fixture(params=["memory", "real"])
+def deliver(request: pytest.FixtureRequest) -> Iterator[Deliver]:
+    """Workflows on either Conductor."""
+    if request.param == "memory":
+        yield lambda retries=1, lease_seconds=600: MemoryDelivery(retries)
+        return
+    servers: Servers = request.getfixturevalue("servers")
+    url = servers.config.require_conductor()
+    with httpx.Client(base_url=url, timeout=30) as http:
+        yield lambda retries=1, lease_seconds=600: RealDelivery(url, http, retries, lease_seconds)

@@ -1,23 +1,22 @@
 """`perago demo` as a process, and what it has to tell."""
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.conftest import bare_environment
 from tests.e2e.worker import heed_interrupts
 
 COMMAND = Path(sys.executable).with_name("perago")
 
 
 def demo(folder: Path, output: Path, *arguments: str, **variables: str) -> "subprocess.Popen[bytes]":
-    kept = {name: os.environ[name] for name in ("HOME", "PATH", "PERAGO_CACHE_DIR") if name in os.environ}
     with output.open("wb") as file:
         return subprocess.Popen(
             [COMMAND, "demo", "--rows", "20000", *arguments],
             cwd=folder,
-            env={**kept, **variables, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
+            env=bare_environment(**variables, PYTHONUNBUFFERED="1"),
             stdout=file,
             stderr=subprocess.STDOUT,
             preexec_fn=heed_interrupts,

@@ -2,38 +2,25 @@
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-import psutil
 
-from tests.conftest import Servers
+from tests.conftest import Servers, bare_environment
+from tests.e2e.worker import eventually, executors_of
 from tests.integration.support import Site
 
 Found = TypeVar("Found")
-PATIENCE = 60.0
+PATIENCE = 120.0
 OVER = {"COMPLETED", "FAILED", "TERMINATED", "TIMED_OUT"}
-
-
-def until(found: Callable[[], Found | None], what: str, seconds: float = PATIENCE) -> Found:
-    """Look again until there is something to see."""
-    deadline = time.monotonic() + seconds
-    while True:
-        seen = found()
-        if seen:
-            return seen
-        assert time.monotonic() < deadline, f"not seen in {seconds:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 @dataclass
@@ -58,7 +45,7 @@ class Worker:
             assert len(found) >= count or self.process.poll() is None, self.stderr
             return found if len(found) >= count else None
 
-        return until(enough, f"{count} log lines with {wanted}")
+        return eventually(enough, f"{count} log lines with {wanted}")
 
     @property
     def stderr(self) -> str:
@@ -66,7 +53,7 @@ class Worker:
 
     def executors(self) -> list[int]:
         """The process ids of executors that live now."""
-        return [child.pid for child in psutil.Process(self.process.pid).children() if _is_executor(child)]
+        return [executor.pid for executor in executors_of(self.process.pid)]
 
     def page(self) -> str:
         """Wait for the address of its status page, which `--http` asked for."""
@@ -76,7 +63,7 @@ class Worker:
             assert found or self.process.poll() is None, self.stderr
             return found[1] if found else None
 
-        return until(told, "the address of the status page")
+        return eventually(told, "the address of the status page")
 
     def drained(self, seconds: float = PATIENCE) -> int:
         """Ask it to stop; gives the exit code."""
@@ -101,9 +88,8 @@ class Fleet:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("HOME", "PATH", "PERAGO_CACHE_DIR") if name in os.environ}
         own = {"PERAGO_LOG_ROOT": str(self.folder / "logs"), "PERAGO_WORKSPACE_ROOT": str(self.folder / "root")}
-        return {**kept, **self.servers.environment, **own, "COLUMNS": "200"}
+        return bare_environment(**{**self.servers.environment, **own})
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -180,7 +166,7 @@ class Fleet:
                 left.pop(0)
             return True
 
-        until(all_over, f"the end of {len(left)} workflows", seconds)
+        eventually(all_over, f"the end of {len(left)} workflows", seconds)
         return over
 
     def asked(self, method: str, path: str, **options: Any) -> httpx.Response:
@@ -192,13 +178,6 @@ class Fleet:
 def tasks_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The attempts of a workflow, oldest first."""
     return sorted(run["tasks"], key=lambda task: task["seq"])
-
-
-def _is_executor(process: psutil.Process) -> bool:
-    try:
-        return "--multiprocessing-fork" in process.cmdline()
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return False
 
 
 def _command() -> Path:

@@ -103,6 +103,19 @@ def test_check_names_each_wrong_path_of_a_workflow(perago: Perago, tmp_path: Pat
         assert part in refused.stderr
 
 
+def test_check_reads_a_workflow_that_an_editor_saved_with_a_byte_order_mark(perago: Perago, tmp_path: Path) -> None:
+    write_task(tmp_path, "features.build")
+    given = {"workspace": "${workflow.input.workspace}", "params": {"limit": "${workflow.input.größe}"}}
+    only = {"name": "features.build", "taskReferenceName": "only", "type": "SIMPLE", "inputParameters": given}
+    text = json.dumps({"name": "wf", "tasks": [only]}, ensure_ascii=False)
+    (tmp_path / "wf.json").write_text(text, encoding="utf-8-sig")
+
+    told = perago("check", "build", "--workflow", "wf.json")
+
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "wf.json: the wiring is right" in told.stdout
+
+
 def test_extract_writes_the_taskdef_to_a_file_or_to_standard_output(perago: Perago, tmp_path: Path) -> None:
     write_task(tmp_path, "features.build")
 
@@ -169,6 +182,18 @@ def test_new_never_overwrites_and_refuses_what_is_no_module_name(perago: Perago,
     assert (tmp_path / "mine.py").read_text() == "precious"
     for name in ("Bad-Name", "class", "../up", "a..b"):
         assert "is not a module name" in perago("new", name).stderr
+
+
+def test_new_below_a_file_is_refused_with_the_fix(perago: Perago, tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("in the way")
+
+    refused = perago("new", "tasks.mine")
+
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        "error: tasks.mine cannot be written below tasks (File exists): choose another name, or change into a folder"
+        " of yours\n"
+    )
 
 
 def test_the_readme_example_runs_as_it_stands(tmp_path: Path) -> None:

@@ -33,6 +33,27 @@ def test_the_whole_life_of_a_stack_by_command(perago: Perago, tmp_path: Path, se
     assert (refused.returncode, refused.stderr.startswith("error: the stack is not up")) == (1, True)
 
 
+def test_the_secrets_of_an_address_are_exported_and_never_shown(perago: Perago, servers: Servers) -> None:
+    host = servers.environment["CONDUCTOR_SERVER_URL"].removeprefix("http://")
+    conductor = f"http://user:hush@{host}"
+    spark = f"sc://{host.removesuffix('/api')}/;token=hush"  # whoever listens there will do
+
+    up = perago("dev", "up", "--conductor-url", conductor, "--spark-remote", spark)
+    try:
+        assert up.returncode == 0, up.stderr
+        exports = perago("dev", "env").stdout
+        status = perago("dev", "status")
+        as_json = perago("dev", "status", "--json")
+    finally:
+        assert perago("dev", "down").stdout == "stopped lakeFS\n"
+
+    assert f"export CONDUCTOR_SERVER_URL={conductor}\n" in exports
+    assert f"export SPARK_REMOTE='{spark}'\n" in exports
+    for shown in (up, status, as_json):
+        assert f"http://***@{host}" in shown.stdout
+        assert "hush" not in shown.stdout + shown.stderr
+
+
 def test_the_stack_starts_without_go_and_java_on_the_path(perago: Perago, servers: Servers, tmp_path: Path) -> None:
     """From the cache, with nothing but the interpreter's own folder on PATH, and with no way to the network."""
     nowhere = "http://127.0.0.1:9"

@@ -5,13 +5,23 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from perago.lake.control import LakeControl
 from tests.conftest import Servers
-from tests.e2e.worker import Workplace, eventually, is_running
+from tests.e2e.worker import TASK, Workplace, eventually, is_running, is_stopped
 
 LEASE = 3
+WITH_GRACE = TASK.replace(
+    "    controls=TaskControls(\n",
+    """    controls=TaskControls(
+        publish_budget=PublishBudget(
+            observed_merge_p99_seconds=1, safety_margin_seconds=1, lakefs_merge_timeout_seconds=5,
+            conductor_completion_timeout_seconds=5, worker_shutdown_grace_seconds=30, heartbeat_interval_seconds=5,
+        ),
+""",
+).replace("import RetryPolicy", "import PublishBudget, RetryPolicy")
 
 
 @pytest.fixture
@@ -26,6 +36,8 @@ def test_a_running_attempt_is_finished_with_its_lease_alive_and_nothing_new_is_t
     run = place.run("gated")
     run.begun_times(1)
 
+    for below in psutil.Process(worker.process.pid).children(recursive=True):
+        below.terminate()  # as init systems do, who send it to every process of a service
     worker.signal(signal.SIGTERM)
     worker.said("draining", running=1)
     end = time.monotonic() + 2 * LEASE
@@ -87,6 +99,28 @@ def test_in_thread_mode_a_second_signal_reports_what_it_cannot_kill(place: Workp
     assert run.statuses()[0] == "FAILED"
     assert run.reasons()[0] == "the worker is stopping"
     assert place.site.history()[0] == run.state()["input"]["workspace"]["ref"]
+
+
+def test_an_attempt_that_publishes_when_the_time_to_drain_runs_out_is_let_finish(
+    servers: Servers, lake: LakeControl, tmp_path: Path
+) -> None:
+    with Workplace.opened(servers, lake, tmp_path, template=WITH_GRACE) as place:
+        settings = {"PERAGO_SHUTDOWN_FORCE_KILL_AFTER": "500ms"}
+        worker = place.worker(jobs=2, failpoint="confirm:hang", settings=settings)
+        publishing = place.run()
+        [executor] = eventually(lambda: [one for one in worker.executors() if is_stopped(one.pid)], "it publishes")
+        other = place.run("gated", branch="other")
+        other.begun_times(1)
+
+        worker.signal(signal.SIGTERM)
+        killed = worker.said("attempt killed at shutdown")
+        executor.send_signal(signal.SIGCONT)
+
+        assert worker.exit_code() == 3
+        assert (killed["workflow"], killed["phase"]) == (other.workflow_id, "running")
+        assert other.statuses()[0] == "FAILED"
+        place.assert_published_once(publishing)
+        assert publishing.statuses() == ["COMPLETED"]
 
 
 def test_an_attempt_that_outlasts_the_time_to_drain_is_killed_and_reported_failed(place: Workplace) -> None:

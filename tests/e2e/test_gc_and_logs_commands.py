@@ -15,8 +15,8 @@ import pytest
 
 from perago.lake.control import LakeControl
 from tests.conftest import Servers
-from tests.e2e.fleet import Fleet, tasks_of, until
-from tests.e2e.worker import heed_interrupts
+from tests.e2e.fleet import Fleet, tasks_of
+from tests.e2e.worker import eventually, heed_interrupts
 from tests.integration.support import Site
 
 BUILD = """
@@ -79,8 +79,8 @@ def test_gc_keeps_the_branch_of_a_running_attempt_and_removes_it_once_conductor_
     stop = {"PERAGO_TEST_MODE": "1", "PERAGO_FAILPOINT": "uploaded:hang"}
     with fleet.worker("build", **stop) as worker:
         workflow_id = fleet.started("build", site.payload())
-        (branch,) = until(site.staging_branches, "a staging branch")
-        until(lambda: is_stopped(worker.executors()), "a stopped executor")
+        (branch,) = eventually(site.staging_branches, "a staging branch")
+        eventually(lambda: is_stopped(worker.executors()), "a stopped executor")
 
         assert told(fleet.run("gc", site.repository), site.repository) == {branch: "kept (its attempt is IN_PROGRESS)"}
         assert site.staging_branches() == [branch]
@@ -157,7 +157,7 @@ class Shown:
     output: Path
 
     def shows(self, text: str) -> None:
-        until(lambda: text in self.output.read_text(), f"{text!r} among the lines shown")
+        eventually(lambda: text in self.output.read_text(), f"{text!r} among the lines shown")
 
 
 @pytest.fixture

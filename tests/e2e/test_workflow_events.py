@@ -1,12 +1,16 @@
 """What operators do to workflows and workers while a body runs, and what a worker refuses to begin with."""
 
+import json
+import os
 import signal
+import uuid
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from perago.authoring.paths import MARKER_NAME
 from perago.lake.control import LakeControl
 from tests.conftest import Servers
 from tests.e2e.worker import Run, Worker, Workplace, eventually, is_running, is_stopped
@@ -144,6 +148,23 @@ def test_a_task_that_is_not_registered_is_refused(place: Workplace) -> None:
     place.conductor.ask("DELETE", f"/metadata/taskdefs/{place.task_name}")
 
     assert_refused(place.worker(), f"{place.task_name} is not registered", f"perago register {place.task_name}")
+
+
+def test_what_others_left_is_collected_while_the_worker_lives_and_what_is_at_work_is_not(place: Workplace) -> None:
+    worker = place.worker(settings={"PERAGO_WORKSPACE_GC_INTERVAL": "200ms"})
+    run = place.run("gated")
+    run.begun_times(1)
+    [at_work] = worker.directories()
+
+    for number in range(2):
+        left = worker.root / f"t-{number}-{uuid.uuid4().hex}"
+        left.mkdir()
+        (left / MARKER_NAME).write_text(json.dumps({"pid": os.getpid(), "process_started": 1.0}))
+        worker.said("leftover collected", directory=str(left), why="its owner has ended")
+        assert worker.directories() == [at_work]
+
+    run.open(1)
+    place.assert_published_once(run)
 
 
 def test_a_second_supervisor_on_the_same_root_is_refused_until_the_first_is_dead(place: Workplace) -> None:

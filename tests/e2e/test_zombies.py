@@ -40,9 +40,26 @@ def assert_gave_up(place: Workplace, zombie: Worker, run: Run, history: list[str
     assert place.site.staging_branches() == []
 
 
-@pytest.mark.parametrize("phase", ["download", "compare", "staged", "confirm"])
-def test_an_executor_stopped_past_its_lease_publishes_nothing_when_it_goes_on(place: Workplace, phase: str) -> None:
+@pytest.mark.parametrize("phase", ["download", "body", "compare", "staged"])
+def test_an_executor_stopped_past_its_lease_is_ended_and_its_slot_works_on(place: Workplace, phase: str) -> None:
     zombie = place.worker(root="zombie", failpoint=f"{phase}:hang")
+    run = place.run()
+    [stopped] = eventually(lambda: [one for one in zombie.executors() if is_stopped(one.pid)], "it stops")
+    history = overtaken(place, run)
+
+    eventually(lambda: not is_running(stopped.pid), "the stopped executor is ended")
+
+    place.perago("gc", place.site.repository)  # what it had staged
+    assert_gave_up(place, zombie, run, history)
+    zombie.ready(2)
+    zombie.signal(signal.SIGTERM)
+    assert zombie.exit_code() == 0
+
+
+def test_an_executor_stopped_past_its_lease_while_it_publishes_publishes_nothing_when_it_goes_on(
+    place: Workplace,
+) -> None:
+    zombie = place.worker(root="zombie", failpoint="confirm:hang")
     run = place.run()
     [stopped] = eventually(lambda: [one for one in zombie.executors() if is_stopped(one.pid)], "it stops")
     history = overtaken(place, run)
@@ -50,6 +67,23 @@ def test_an_executor_stopped_past_its_lease_publishes_nothing_when_it_goes_on(pl
     stopped.send_signal(signal.SIGCONT)
 
     assert_gave_up(place, zombie, run, history)
+
+
+def test_an_executor_that_publishes_is_not_ended_although_conductor_has_ended_its_attempt(place: Workplace) -> None:
+    worker = place.worker(failpoint="confirm:hang")
+    run = place.run()
+    [executor] = eventually(lambda: [one for one in worker.executors() if is_stopped(one.pid)], "it stops")
+    before = place.site.history()
+
+    run.command("DELETE", "")
+    worker.said("attempt not stopped, for it publishes: Conductor has ended it")
+    assert is_stopped(executor.pid)
+    executor.send_signal(signal.SIGCONT)
+
+    worker.said("completion not accepted", told="COMPLETED", conductor_has="CANCELED")
+    assert place.site.history()[1:] == before
+    assert place.site.staging_branches() == []
+    assert [one.pid for one in worker.executors()] == [executor.pid]
 
 
 @pytest.mark.parametrize("executor_too", [False, True], ids=["alone", "with its executor"])

@@ -22,7 +22,7 @@ from perago.authoring.task import definition_of
 from perago.authoring.taskdef import build_taskdef
 from perago.lake.control import LakeControl
 from perago.worker import reading
-from tests.conftest import Servers
+from tests.conftest import Servers, bare_environment
 from tests.integration.support import Site
 
 T = TypeVar("T")
@@ -94,14 +94,16 @@ def heed_interrupts() -> None:
 
 
 def eventually(look: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
-    """Look until there is something to see."""
+    """Look until there is something to see, less and less often: what looks takes from what is looked at."""
     deadline = time.monotonic() + seconds
+    pause = 0.02
     while True:
         seen = look()
         if seen:
             return seen
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain: {what}"
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(pause * 1.3, 0.25)
 
 
 @dataclass(frozen=True)
@@ -189,10 +191,7 @@ class Worker:
     stderr: Path
 
     def executors(self) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            children = psutil.Process(self.process.pid).children()
-            return [child for child in children if "--multiprocessing-fork" in _command_line(child)]
-        return []
+        return executors_of(self.process.pid)
 
     def lines(self, event: str | None = None, **fields: Any) -> list[dict[str, Any]]:
         wanted = {**fields, "event": event} if event else fields
@@ -331,8 +330,7 @@ class Workplace:
         )
 
     def environment(self, settings: Mapping[str, str]) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("HOME", "PATH", "PERAGO_CACHE_DIR") if name in os.environ}
-        return {**kept, "COLUMNS": "200", **self.servers.environment, **settings}
+        return bare_environment(**{**self.servers.environment, **settings})
 
     def assert_published_once(self, run: Run, branch: str = "main") -> None:
         """The branch is its old history and one commit more, which is the workflow's output."""
@@ -359,11 +357,18 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
-def _command_line(process: psutil.Process) -> list[str]:
+def executors_of(supervisor: int) -> list[psutil.Process]:
+    """Executors that live now."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [child for child in psutil.Process(supervisor).children() if _is_spawned(child)]
+    return []
+
+
+def _is_spawned(process: psutil.Process) -> bool:
     try:
-        return process.cmdline()
+        return "--multiprocessing-fork" in process.cmdline()
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return []
+        return False
 
 
 def _taskdef(file: Path) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """Every history of the publication protocol within bounds, run on the real code.
 
 What runs. The real `run_attempt` with all it calls, for two or three attempts of one task on one target branch, on the
-lakeFS and Conductor in memory that `tests/contract` holds against the real server. Every gateway call is one atomic
+lakeFS and the Conductor in memory that `tests/contract` holds against the real ones. Every gateway call is one atomic
 step. In every order: the attempts' steps; Conductor timing the current attempt out at any moment (the next one starts
-while the old goes on as a zombie) or cancelling it; a foreign writer that uploads to the target and commits; and, for
-each attempt, a crash before any step (so also after any), and calls that get no answer: a read, a change that was
-carried out, one that was not, and a publish that lakeFS carries out at any later moment.
+while the old goes on as a zombie) or, where another would follow, cancelling it with its workflow; a foreign writer
+that uploads to the target and commits; and, for each attempt, a crash before any step (so also after any), and calls
+that get no answer: a read, a change that was carried out, one that was not, and a publish that lakeFS carries out at
+any later moment.
 
-Bounds. Two attempts: one unanswered call and one crash for each. Three attempts: one of either in all. One foreign
-commit. Two looks for a publish without an answer. Of late calls only publishes: a lost call on the attempt's own
-branch happens at once or never. `PERAGO_EXPLORER=deep` widens these and does without the reduction that follows.
+Bounds. Two attempts: one unanswered call and one crash for each. Three attempts: one of either in all, and no foreign
+writer. One foreign commit. Two looks for a publish without an answer. Of late calls only publishes: a lost call on the
+attempt's own branch happens at once or never. `PERAGO_EXPLORER=deep` widens these, and holds the reduction that follows
+against the whole for two changed attempts too.
 
 How it stays small. States are told apart by the target, by each attempt's history of answers and by what invariants
 need of the past (`World`, `Past`). A step that no other process can notice is taken first, with all its variants, and

@@ -20,12 +20,14 @@ from tests.explorer import explorer
 from tests.explorer.explorer import Report, explore
 from tests.explorer.invariants import InvariantBroken
 from tests.explorer.scenario import Body, Scenario
+from tests.explorer.summary import EXPLORED
 from tests.fakes.files import InMemoryFiles
 
 BODIES: tuple[Body, Body] = ("changed", "no-op")
 PAIRS = [(first, second) for first in BODIES for second in BODIES]
 TRIPLES = [(first, second, third) for first, second in PAIRS for third in BODIES]
 CHANGED = Scenario(("changed", "changed"))
+REPORTS: list[Report] = []
 
 deep = pytest.mark.skipif(os.environ.get("PERAGO_EXPLORER") != "deep", reason="PERAGO_EXPLORER=deep widens the bounds")
 
@@ -43,10 +45,21 @@ def quiet() -> Generator[None]:
     structlog.configure(**before)
 
 
+@pytest.fixture(autouse=True)
+def counted(request: pytest.FixtureRequest) -> Generator[None]:
+    """What a test is the first to explore goes into the run's summary."""
+    before = len(REPORTS)
+    yield
+    for report in REPORTS[before:]:
+        # Not by `record_property`, which warns, and so fails here, where a JUnit file is written.
+        request.node.user_properties.append((EXPLORED, (repr(report.scenario), report.states, report.seconds)))
+
+
 @cache
 def explored(scenario: Scenario) -> Report:
     with TemporaryDirectory() as root:
         report = explore(scenario, Path(root))
+    REPORTS.append(report)
     sys.stdout.write(f"{report}\n")
     assert explorer.COMPLETED in report.exhibits
     return report
@@ -125,7 +138,7 @@ def yes(*_: object) -> bool:
     return True
 
 
-def always_merge(*_: object) -> Merge:
+def always_merge(*_: object, by_hand: bool) -> Merge:
     return Merge()
 
 

@@ -1,6 +1,7 @@
 """The gateway on a real Conductor, and what it makes of answers only a broken network gives."""
 
 import asyncio
+import base64
 import json
 import time
 import uuid
@@ -15,6 +16,7 @@ from pydantic import SecretStr
 from perago.conductor.client import ConductorClient
 from perago.conductor.errors import Answer, ConductorError
 from perago.conductor.tasks import PolledTask, TaskResult
+from perago.protocol.attempt import Attempt
 from tests.conftest import Servers
 
 Asked = TypeVar("Asked")
@@ -285,6 +287,33 @@ def test_a_broken_connection_is_worth_another_try(said: bytes) -> None:
         asyncio.run(ask_a_server_that_cuts())
 
     assert unreachable.value.retryable
+
+
+def test_a_user_in_the_address_is_sent_as_basic_authentication() -> None:
+    async def ask_a_guarded_server() -> Attempt:
+        async def guard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked = await reader.readuntil(b"\r\n\r\n")
+            allowed = b"authorization: basic " + base64.b64encode(b"user:h@sh").lower() in asked.lower()
+            body = json.dumps(TASK).encode() if allowed else b""
+            status = b"200 OK" if allowed else b"401 Unauthorized"
+            writer.write(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
+            writer.close()
+
+        async with await asyncio.start_server(guard, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with ConductorClient(f"http://user:h%40sh@127.0.0.1:{port}") as client:
+                return await client.current("t-1")
+
+    assert asyncio.run(ask_a_guarded_server()).task_id == "t-1"
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:9", "nowhere.invalid", "[::1", "h:port", ""])
+def test_a_password_in_the_address_is_never_shown(place: str) -> None:
+    with pytest.raises(ConductorError) as unreachable:
+        read_task(ConductorClient(f"http://user:hush@{place}"))
+
+    assert "CONDUCTOR_SERVER_URL" in str(unreachable.value)
+    assert "hush" not in f"{unreachable.value} {unreachable.value.__cause__!r}"
 
 
 def test_a_redirect_has_carried_nothing_out() -> None:

@@ -169,13 +169,69 @@ def test_credentials_belong_to_the_folder_and_its_owner_alone(stack: DevStack, o
     holding = [file for file in small if secret.encode() in file.read_bytes()]
 
     assert [file.name for file in holding] == ["credentials.json"]
-    assert stat.S_IMODE(holding[0].stat().st_mode) == 0o600
+    for private in (holding[0], stack.folder.path / "stack.json"):  # an address there may carry a secret
+        assert stat.S_IMODE(private.stat().st_mode) == 0o600
     assert secret not in " ".join(_servers_of(stack)[0].cmdline())
 
 
-def test_an_address_that_does_not_answer_is_named(stack: DevStack) -> None:
-    with pytest.raises(DevStackError, match=r"Conductor at http://127\.0\.0\.1:9 does not answer"):
-        stack.up(StackOptions(conductor_url="http://127.0.0.1:9"))
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        pytest.param(
+            StackOptions(conductor_url="http://user:hush@127.0.0.1:9/api"),
+            "Conductor at http://***@127.0.0.1:9/api does not answer: start it, or name another with --conductor-url",
+            id="Conductor",
+        ),
+        pytest.param(
+            StackOptions(spark_remote="sc://127.0.0.1:9/;token=hush"),
+            "Spark Connect at sc://127.0.0.1:9 does not answer: start it, or name another with --spark-remote",
+            id="Spark",
+        ),
+        pytest.param(
+            StackOptions(spark_remote="sc://nowhere.invalid/;token=hush"),
+            "Spark Connect at sc://nowhere.invalid does not answer: start it, or name another with --spark-remote",
+            id="unknown host",
+        ),
+        pytest.param(
+            StackOptions(conductor_url="user:hush@localhost"),
+            "--conductor-url: write an address such as http://localhost:8080",
+            id="no address",
+        ),
+        pytest.param(
+            StackOptions(spark_remote="sc://h/;hush"), "--spark-remote: write an address such as", id="no key"
+        ),
+    ],
+)
+def test_an_address_where_nobody_answers_is_named_without_its_secrets_and_not_kept(
+    stack: DevStack, given: StackOptions, told: str
+) -> None:
+    with pytest.raises(DevStackError) as refused:
+        stack.up(given)
+
+    assert str(refused.value).startswith(told)
+    assert "hush" not in str(refused.value)
+    assert stack.folder.read().services == {}
+
+
+def test_an_up_that_failed_half_way_is_told_with_the_fix(stack: DevStack) -> None:
+    with closing(socket.socket()) as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        with pytest.raises(DevStackError, match=r"port \d+ is taken"):
+            stack.up(StackOptions(ports={"conductor": int(holder.getsockname()[1])}))
+
+    assert [(report.name, report.health) for report in stack.status()][1:] == [("conductor", "stopped")]
+    with pytest.raises(DevStackError, match=r"the stack is not up \(.*Conductor is stopped\): run `perago dev up`"):
+        stack.environment()
+
+
+def test_a_project_in_the_data_folder_keeps_its_gitignore(stack: DevStack) -> None:
+    stack.folder.path.mkdir()
+    (stack.folder.path / ".gitignore").write_text("mine")
+
+    stack.folder.create()
+
+    assert (stack.folder.path / ".gitignore").read_text() == "mine"
 
 
 def test_a_server_that_ends_at_once_is_shown_with_its_last_words(
@@ -200,6 +256,7 @@ def test_a_binary_that_cannot_be_run_is_refused(stack: DevStack, tmp_path: Path)
         stack.up(StackOptions(lakefs_binary=tmp_path / "nothing"))
 
 
+@pytest.mark.parametrize("content", [b"{", b"\xff"], ids=["no JSON", "no text"])
 @pytest.mark.parametrize(
     ("damaged", "told"),
     [
@@ -208,11 +265,11 @@ def test_a_binary_that_cannot_be_run_is_refused(stack: DevStack, tmp_path: Path)
     ],
 )
 def test_a_damaged_data_folder_is_named_with_the_fix(
-    stack: DevStack, options: StackOptions, damaged: str, told: str
+    stack: DevStack, options: StackOptions, damaged: str, told: str, content: bytes
 ) -> None:
     stack.up(options)
     stack.down()
-    (stack.folder.path / damaged).write_text("{")
+    (stack.folder.path / damaged).write_bytes(content)
 
     with pytest.raises(DevStackError, match=f"{told}.*remove that"):
         stack.up(options)

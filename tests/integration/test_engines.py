@@ -33,14 +33,13 @@ from perago.data.spark_session import attempt_session
 from perago.data.transfer import Download
 from perago.data.workspace import DirectoryFiles, Transferred
 from perago.devstack.embedded import EmbeddedSpark
-from perago.devstack.progress import Reporter
 from perago.lake.control import LakeControl
 from perago.lake.objects import LakeObjects, RemoteObject
 from tests import conftest
 from tests.integration.support import ATTEMPT, Conductor, Site, failed, task_of
 from tests.integration.test_hostile_trees import HOLDABLE, PART, files_of
 
-SOON = 40.0
+SOON = 300.0  # pyspark alone would go on for ten minutes
 MANY = {f"p/many/{number:04}": b"%d" % number for number in range(120)}
 
 
@@ -64,14 +63,6 @@ def spark(spark_remote: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Spark
     monkeypatch.setattr(spark_engine, "_LARGEST_SLICE", 16)
     with session_at(spark_remote) as session:
         yield session
-
-
-@pytest.fixture(scope="module")
-def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Generator[EmbeddedSpark]:
-    """A server of these tests' own, to be killed; it starts again when it is asked for."""
-    folder = tmp_path_factory.mktemp("spark")
-    with EmbeddedSpark(folder / "spark.log", folder / "scratch", "1g", Reporter()) as server:
-        yield server
 
 
 @dataclass

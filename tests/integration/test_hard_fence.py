@@ -2,6 +2,7 @@
 
 import io
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Barrier
@@ -67,10 +68,28 @@ def publish_at_once(lake: LakeControl, objects: LakeObjects, target: WorkspaceIn
         return list(pool.map(confirm, range(WRITERS)))
 
 
+def merged_from_a_fenced_branch(lake: LakeControl, objects: LakeObjects, repository: str) -> str:
+    """The fence of another branch comes to the target with that branch's changes."""
+    install(lake, objects, repository, "main")
+    lake.create_branch(repository, "dev", "main")
+    install(lake, objects, repository, "dev")
+    objects.store(repository, "dev", "by dev", lambda: io.BytesIO(b"x"), 1)
+    lake.merge(repository, lake.commit(repository, "dev", "by dev", {}), "main", "by hand", {})
+    return lake.head(repository, "main").id
+
+
+def installed(lake: LakeControl, objects: LakeObjects, repository: str) -> str:
+    return install(lake, objects, repository, "main")
+
+
+@pytest.mark.parametrize("fenced", [installed, merged_from_a_fenced_branch])
 def test_the_hard_fence_lets_one_of_many_through_and_keeps_the_rest_out(
-    lake: LakeControl, objects: LakeObjects, repository: str
+    lake: LakeControl,
+    objects: LakeObjects,
+    repository: str,
+    fenced: Callable[[LakeControl, LakeObjects, str], str],
 ) -> None:
-    start = install(lake, objects, repository, "main")
+    start = fenced(lake, objects, repository)
     target = WorkspaceInput(repository=repository, branch="main", ref_type="commit", ref=start)
 
     outcomes = publish_at_once(lake, objects, target)
@@ -113,13 +132,13 @@ def test_merges_by_people_pass_the_hard_fence(lake: LakeControl, objects: LakeOb
 def test_it_is_installed_once_and_never_commits_what_others_have_not(
     lake: LakeControl, objects: LakeObjects, repository: str
 ) -> None:
-    installed = install(lake, objects, repository, "main")
-    assert install(lake, objects, repository, "main") == installed
+    start = install(lake, objects, repository, "main")
+    assert install(lake, objects, repository, "main") == start
 
     objects.store(repository, "main", "by somebody", lambda: io.BytesIO(b"x"), 1)
     with pytest.raises(LakeError, match="uncommitted changes"):
         install(lake, objects, repository, "main")
 
-    assert lake.head(repository, "main").id == installed
+    assert lake.head(repository, "main").id == start
     assert [change.path for change in objects.uncommitted(repository, "main")] == ["by somebody"]
     assert list(lake.branches(repository, "perago-fence-")) == []

@@ -19,10 +19,10 @@ from perago.authoring.spark import SparkWorkspace
 from perago.authoring.tables import require_table
 from perago.authoring.task import TaskDefinition, definition_of, task
 from perago.authoring.workspace import WorkspaceSpec
+from perago.data.places import DirectoryPlace
 from perago.data.spark_session import attempt_session, end_session, session_id_of
-from perago.data.spark_workspace import DirectoryPlace, PlacedWorkspace
+from perago.data.spark_workspace import PlacedWorkspace
 from perago.devstack.embedded import EmbeddedSpark
-from perago.devstack.progress import Reporter
 from tests.conftest import Servers
 from tests.integration.support import Params, Result, Site, failed, output_ref, task_of
 
@@ -46,18 +46,6 @@ def site(servers: Servers, repository: str, tmp_path: Path) -> Generator[Site]:
     with made.http:
         made.commit({"lake/raw/days.csv": b"day,amount\n1,10\n2,20\n", "lake/old/_SUCCESS": b"", "beside/x": b"x"})
         yield made
-
-
-@pytest.fixture(scope="module")
-def own_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("spark") / "spark.log"
-
-
-@pytest.fixture(scope="module")
-def own_spark(own_log: Path) -> Generator[EmbeddedSpark]:
-    """A server of these tests' own, to be killed."""
-    with EmbeddedSpark(own_log, own_log.with_suffix(".scratch"), "1g", Reporter()) as server:
-        yield server
 
 
 def names(site: Site, below: str = "lake/") -> list[str]:
@@ -170,6 +158,29 @@ def test_a_failed_write_leaves_no_part_of_a_table(site: Site, spark_remote: str,
     output_ref(site.run(spark_task(body), spark=spark_remote))
 
     assert "t/_SUCCESS" in names(site)
+
+
+@pytest.mark.parametrize("then", ["nothing", "write", "remove"])
+def test_a_table_lost_to_a_failed_overwrite_is_not_published_as_gone(site: Site, spark_remote: str, then: str) -> None:
+    site.commit({"lake/t/old.csv": b"1\n"})
+    before = site.head()
+
+    def body(workspace: SparkWorkspace) -> None:
+        with pytest.raises(Exception, match="bad row"):
+            workspace.write(workspace.spark.sql("SELECT raise_error('bad row') AS id"), "t", mode="overwrite")
+        if then == "write":
+            workspace.write(workspace.spark.range(3), "t", mode="overwrite")
+        if then == "remove":
+            workspace.remove("t")
+
+    outcome = site.run(spark_task(body), spark=spark_remote)
+
+    if then == "nothing":
+        assert "'t' could not be stored" in failed(outcome).failure.reason
+        assert site.head() == before
+    else:
+        assert site.head() == output_ref(outcome)
+        assert any(name.startswith("t/") for name in names(site)) == (then == "write")
 
 
 def test_a_failed_block_writes_no_side_file(site: Site, spark_remote: str) -> None:
@@ -298,16 +309,28 @@ def test_a_spark_server_killed_while_it_writes_fails_the_attempt_and_the_retry_c
     assert not [path for path in names(site) if "_temporary" in path]
 
 
+def test_an_attempt_works_after_one_that_reached_no_server(site: Site, spark_remote: str) -> None:
+    def body(workspace: SparkWorkspace) -> None:
+        workspace.write(workspace.spark.range(3).select(f.lit(1).alias("one")), "t")
+
+    failed(site.run(spark_task(lambda workspace: None), spark="sc://127.0.0.1:9"))
+
+    assert SparkSession.getActiveSession() is None
+    output_ref(site.run(spark_task(body), spark=spark_remote))
+
+
 def test_an_unreachable_server_is_one_sentence_without_secrets(site: Site) -> None:
     outcome = failed(site.run(spark_task(lambda workspace: None), spark="sc://127.0.0.1:9/;token=hush"))
 
     assert isinstance(outcome.error, TaskExecutionError)
-    assert "the Spark server at sc://127.0.0.1:9 cannot be used" in outcome.failure.reason
-    assert "hush" not in outcome.failure.reason
+    (told,) = outcome.failure.reason.splitlines()
+    assert "the Spark server at sc://127.0.0.1:9 cannot be used (" in told
+    assert "Connection refused): see whether it runs, and check SPARK_REMOTE" in told
+    assert "hush" not in told
     assert site.leftovers() == []
 
 
-def test_the_secret_is_in_no_log_of_the_server(site: Site, own_spark: EmbeddedSpark, own_log: Path) -> None:
+def test_the_secret_is_in_no_log_of_the_server(site: Site, own_spark: EmbeddedSpark) -> None:
     def body(workspace: SparkWorkspace) -> None:
         table = workspace.spark.range(10)
         workspace.write(table, "t")
@@ -316,7 +339,7 @@ def test_the_secret_is_in_no_log_of_the_server(site: Site, own_spark: EmbeddedSp
     secret = site.servers.config.require_lakefs()[2].get_secret_value()
     output_ref(site.run(spark_task(body), spark=own_spark.url()))
 
-    assert secret not in own_log.read_text()
+    assert secret not in own_spark._log.read_text()
 
 
 def _ignoring(work: Callable[[], object]) -> None:
@@ -351,5 +374,6 @@ def test_a_plain_directory_is_written_and_read_by_any_name_and_by_patterns(spark
         workspace.write(spark.range(3), ODD)
 
         assert workspace.exists(ODD)
+        assert {Path(file).suffix for file in workspace.files()} == {".parquet"}
         assert workspace.read.parquet(ODD).count() == 3
         assert workspace.read.parquet("by day/*").count() == 3

@@ -15,6 +15,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from perago import change_budget, require_table
 from perago.authoring.tables import ChangeBudget, RequireTable
+from perago.data import table_keys
 from perago.data.tables import Changes, ComparedTable, budget_violation, table_violation
 
 ADDRESS = "struct<city:string,zip:bigint>"
@@ -146,6 +147,18 @@ def test_a_key_of_whole_numbers_is_unique_until_one_of_them_repeats(
         assert (found(spark, again, unique=["n"]) or "").endswith(
             f" rows: n is not unique: 1 key repeated (e.g. {{n={told}}} 2 times)"
         )
+
+
+@pytest.mark.parametrize("most_fetched", [0, 100], ids=["grouped by Spark", "sorted here"])
+def test_a_key_of_texts_is_unique_until_one_of_them_repeats(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_fetched: int
+) -> None:
+    monkeypatch.setattr(table_keys, "_MOST_FETCHED", most_fetched)
+    folder = parquet(tmp_path / "names", {"n": ["a", "b"]})
+    parquet(folder, {"n": ["c", None]})
+    assert found(spark, folder, unique=["n"]) is None
+    parquet(folder, {"n": ["a"]})
+    assert found(spark, folder, unique=["n"]) == "5 rows: n is not unique: 1 key repeated (e.g. {n=a} 2 times)"
 
 
 def test_every_broken_rule_is_told_at_once_with_counts_and_masked_rows(spark: SparkSession, orders: Path) -> None:

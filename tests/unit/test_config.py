@@ -152,6 +152,13 @@ def test_a_missing_dotenv_file_sets_nothing() -> None:
     assert read_dotenv(Path("no.env")) == {}
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_dotenv_file_that_is_not_utf8_is_refused_with_the_fix(encoding: str) -> None:
+    Path(".env").write_bytes(f"CONDUCTOR_AUTH_SECRET=é{SECRET}\n".encode(encoding))
+
+    assert refusal() == ".env is not UTF-8 text: save it as UTF-8"
+
+
 def test_a_dotenv_secret_reaches_the_setting_unaltered() -> None:
     Path(".env").write_text(f"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY='{SECRET}'\n")
 
@@ -236,6 +243,11 @@ def test_a_size_is_a_number_with_a_unit(monkeypatch: pytest.MonkeyPatch, written
             for value in ("big", "-1MB", "10 apples", "MB")
         ),
         pytest.param("PERAGO_LOG_FILE_MAX_SIZE", "0", "Input should be greater than 0", id="no size"),
+        *(
+            pytest.param(variable, "localhost:8000", "write an address such as http://localhost:8080", id=variable)
+            for variable in ("CONDUCTOR_SERVER_URL", "LAKECTL_SERVER_ENDPOINT_URL")
+        ),
+        pytest.param("SPARK_REMOTE", "localhost:15002", "write an address such as sc://localhost:15002", id="Spark"),
         pytest.param("PERAGO_EXECUTION_MODE", "fork", "Input should be 'process' or 'thread'", id="mode"),
         pytest.param("PERAGO_DATA_ENGINE", "dask", "Input should be 'auto', 'spark' or 'local'", id="engine"),
         pytest.param("PERAGO_SPARK_MEMORY", "lots", "write a size such as 2g", id="memory"),
@@ -266,6 +278,9 @@ def test_every_wrong_value_is_named_at_once_and_no_secret_is_shown(monkeypatch: 
     message = refusal()
 
     assert {part.partition(":")[0] for part in message.split("; ")} == {
+        "CONDUCTOR_SERVER_URL",
+        "LAKECTL_SERVER_ENDPOINT_URL",
+        "SPARK_REMOTE",
         "PERAGO_LOG_FILE_MAX_SIZE",
         "PERAGO_LOG_RETENTION",
         "PERAGO_EXECUTION_MODE",
@@ -287,6 +302,17 @@ def test_secrets_are_not_shown_in_any_form_of_the_settings(monkeypatch: pytest.M
 
     for shown in (repr(config), str(config), f"{config.model_dump()}", config.model_dump_json()):
         assert SECRET not in shown
+
+
+def test_addresses_with_their_secrets_are_not_shown_with_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDUCTOR_SERVER_URL", "http://user:hush@c")
+    monkeypatch.setenv("LAKECTL_SERVER_ENDPOINT_URL", "http://user:hush@l")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://s/;token=hush")
+
+    config = load_runtime_config()
+
+    assert "hush" not in f"{config!r} {config}"
+    assert (config.require_conductor(), config.spark_remote) == ("http://user:hush@c", "sc://s/;token=hush")
 
 
 def test_settings_cannot_be_changed_once_read() -> None:
@@ -324,13 +350,27 @@ def test_complete_lakefs_settings_are_handed_over(monkeypatch: pytest.MonkeyPatc
     assert (endpoint, key, secret.get_secret_value()) == ("http://lakefs:8000", "key", SECRET)
 
 
+def test_a_user_in_the_address_of_lakefs_is_of_no_use_and_not_handed_over() -> None:
+    config = load_runtime_config(
+        lakefs_endpoint_url="https://user:hush@lakefs:8000/api/v1",
+        lakefs_access_key_id="k",
+        lakefs_secret_access_key="s",
+    )
+
+    assert config.require_lakefs()[0] == "https://lakefs:8000/api/v1"
+
+
 @pytest.mark.parametrize(
     ("given", "missing"),
     [
         pytest.param({}, "CONDUCTOR_SERVER_URL", id="nothing"),
-        pytest.param({"conductor_server_url": "u", "conductor_auth_key": "k"}, "CONDUCTOR_AUTH_SECRET", id="key alone"),
         pytest.param(
-            {"conductor_server_url": "u", "conductor_auth_secret": SECRET}, "CONDUCTOR_AUTH_KEY", id="secret alone"
+            {"conductor_server_url": "http://c", "conductor_auth_key": "k"}, "CONDUCTOR_AUTH_SECRET", id="key alone"
+        ),
+        pytest.param(
+            {"conductor_server_url": "http://c", "conductor_auth_secret": SECRET},
+            "CONDUCTOR_AUTH_KEY",
+            id="secret alone",
         ),
     ],
 )

@@ -79,6 +79,16 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         ),
         pytest.param(PublishBudget, BUDGET, id="merge with just enough time"),
         pytest.param(PublishBudget, {**BUDGET, "safety_margin_seconds": 0}, id="no margin"),
+        pytest.param(
+            PublishBudget,
+            {
+                **BUDGET,
+                "observed_merge_p99_seconds": 0.1,
+                "safety_margin_seconds": 0.2,
+                "lakefs_merge_timeout_seconds": 0.3,
+            },
+            id="merge with just enough time in fractions",
+        ),
     ],
 )
 def test_values_on_the_bound_are_accepted(model: type[BaseModel], given: dict[str, Any]) -> None:
@@ -90,6 +100,10 @@ def test_values_on_the_bound_are_accepted(model: type[BaseModel], given: dict[st
     [
         pytest.param(RetryPolicy, {"count": -1}, "count", id="negative retries"),
         pytest.param(RetryPolicy, {"count": 11}, "count", id="eleven retries"),
+        pytest.param(RetryPolicy, {"count": "3"}, "count", id="retries as text"),
+        pytest.param(RetryPolicy, {"count": True}, "count", id="retries as truth"),
+        pytest.param(RetryPolicy, {"count": 2.0}, "count", id="retries as fraction"),
+        pytest.param(TaskControls, {"retry": TimeoutPolicy()}, "retry", id="another policy"),
         pytest.param(RetryPolicy, {"logic": "SOMETIMES"}, "logic", id="unknown logic"),
         pytest.param(RetryPolicy, {"logic": "fixed"}, "logic", id="logic in lower case"),
         pytest.param(RetryPolicy, {"delay_seconds": -1}, "delay_seconds", id="negative delay"),
@@ -177,6 +191,20 @@ def test_a_merge_without_time_for_its_p99_and_margin_is_refused() -> None:
 
 def test_a_budget_needs_the_sum_of_what_follows_the_body() -> None:
     assert PublishBudget.model_validate(BUDGET).response_timeout_seconds == 30 + 15 + 10 + 5.5
+
+
+def test_a_budget_s_fractions_add_up_as_they_are_written() -> None:
+    fractions = {
+        "lakefs_merge_timeout_seconds": 20.1,
+        "conductor_completion_timeout_seconds": 10.2,
+        "worker_shutdown_grace_seconds": 19.6,
+        "heartbeat_interval_seconds": 10.1,
+    }
+
+    budget = PublishBudget.model_validate({**BUDGET, "observed_merge_p99_seconds": 5, **fractions})
+
+    assert sum(fractions.values()) > 60
+    assert budget.response_timeout_seconds == 60
 
 
 def test_controls_cannot_be_changed_after_the_declaration() -> None:

@@ -43,6 +43,18 @@ def test_a_worker_refuses_such_an_engine_before_its_first_poll_where_it_would_be
         check_engine(config, facts("path"))
 
 
+def test_a_worker_refuses_rules_on_tables_that_its_spark_cannot_see() -> None:
+    def facts(kind: WorkspaceKind, needs_spark: bool) -> TaskFacts:
+        return TaskFacts("features.build", TaskControls(), kind, needs_spark, {})
+
+    remote = load_runtime_config(spark_remote=ELSEWHERE)
+    check_engine(load_runtime_config(spark_remote="sc://localhost"), facts("path", needs_spark=True))
+    check_engine(remote, facts("path", needs_spark=False))
+    check_engine(remote, facts("spark", needs_spark=True))
+    with pytest.raises(RuntimeConfigError, match=r"features\.build has rules on tables: .* unset SPARK_REMOTE"):
+        check_engine(remote, facts("path", needs_spark=True))
+
+
 def test_auto_is_local_where_sparks_workers_do_not_see_the_workspace() -> None:
     assert engine_for("auto", ELSEWHERE, never) is local_engine
 

@@ -171,11 +171,11 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
 
 
 @contextmanager
-def executing(module: str, logs: Path) -> Generator[Connection]:
+def executing(module: str, logs: Path, **settings: str) -> Generator[Connection]:
     """An executor's loop in a thread; gives the supervisor's end of its pipe."""
     ours, theirs = Pipe()
-    settings = ExecutorSettings(module, load_runtime_config(), 0, logs)
-    thread = threading.Thread(target=serve, args=(settings, theirs), daemon=True)
+    given = ExecutorSettings(module, load_runtime_config(**settings), 0, logs)
+    thread = threading.Thread(target=serve, args=(given, theirs), daemon=True)
     with theirs:
         with ours:
             thread.start()
@@ -231,6 +231,21 @@ def test_a_failure_is_a_result_and_the_executor_goes_on(
     assert failed.result.status == status
     assert failed.result.reason.startswith(reason)
     assert after.result.status == "COMPLETED"
+
+
+def test_what_bodies_printed_is_begun_anew_before_an_attempt_once_it_is_too_long(module: str, tmp_path: Path) -> None:
+    output = tmp_path / "executor-0.out"
+    with output.open("ab") as printing, executing(module, tmp_path, log_file_max_size="1000B") as ours:
+        heard(ours)
+        kept: list[bytes] = []
+        for printed in (b"x" * 1000, b"y", b"z"):
+            printing.write(printed)
+            printing.flush()
+            ours.send(given(1))
+            heard(ours)
+            kept.append(output.read_bytes())
+
+    assert kept == [b"x" * 1000, b"", b"z"]
 
 
 def test_an_answer_nobody_waits_for_any_more_is_passed_over(module: str, tmp_path: Path) -> None:

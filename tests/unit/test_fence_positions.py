@@ -117,7 +117,13 @@ class Nothing(BaseModel):
 
 
 def run(
-    world: World, root: Path, *, changes: bool = True, read_only: bool = False, ref: str = "input"
+    world: World,
+    root: Path,
+    *,
+    changes: bool = True,
+    read_only: bool = False,
+    ref: str = "input",
+    by_hand: bool = False,
 ) -> Completed | Failed:
     @task(name="build", owner_email="team@example.com", workspace=WorkspaceSpec(read_only=read_only))
     def build(workspace: Path, params: Nothing) -> Nothing:
@@ -131,7 +137,8 @@ def run(
     workspace = {"repository": "repo", "branch": "main", "ref_type": "commit", "ref": ref}
     execution = Execution(definition, POLLED, "0" * 32, {"workspace": workspace, "params": {}})
     with capture_logs():
-        outcome = run_attempt(execution, Servers(world, world, world, patience=(0,)), root)
+        conductor = None if by_hand else world
+        outcome = run_attempt(execution, Servers(conductor, world, world, patience=(0,)), root)
     assert list(root.iterdir()) == []
     return outcome
 
@@ -228,6 +235,19 @@ def test_an_attempt_stale_after_staging_publishes_nothing_and_cleans_up(
     assert (world.head_id, world.branches) == (head, {})
 
 
+@in_vain
+@pytest.mark.parametrize("changes", [True, False])
+def test_an_attempt_stale_before_a_reset_leaves_the_target_where_it_is(
+    tmp_path: Path, answer: Attempt | Exception, changes: bool
+) -> None:
+    before_the_last = [POLLED, POLLED] if changes else [POLLED]
+    world = World("abandoned", answers=[*before_the_last, answer])
+
+    assert isinstance(error_of(run(world, tmp_path, changes=changes)), StaleAttemptError)
+
+    assert (world.head_id, world.branches) == ("abandoned", {})
+
+
 def test_a_conductor_that_cannot_be_asked_is_named_as_the_reason(tmp_path: Path) -> None:
     error = error_of(run(World(answers=[TimeoutError("no answer")]), tmp_path))
 
@@ -247,6 +267,39 @@ def test_a_target_somewhere_else_is_left_untouched(tmp_path: Path, changes: bool
     assert "the target's head is elsewhere (parent moved)" in str(error)
     assert not {"merge", "reset"} & {*world.calls}
     assert (world.head_id, world.branches) == ("elsewhere", {})
+
+
+def test_a_run_by_hand_looks_at_its_target_before_anything_is_staged(tmp_path: Path) -> None:
+    world = World()
+
+    assert ref_of(run(world, tmp_path, by_hand=True)) == world.head_id == "merged"
+    assert world.calls == ["body", "plan", "head", "create", "apply", "commit", "head", "head", "merge", "delete"]
+
+
+@pytest.mark.parametrize("changes", [True, False])
+@pytest.mark.parametrize("head", ["abandoned", "elsewhere"])
+def test_a_run_by_hand_leaves_any_commit_beyond_its_input_and_writes_nothing(
+    tmp_path: Path, head: str, changes: bool
+) -> None:
+    world = World(head)
+
+    error = error_of(run(world, tmp_path, changes=changes, by_hand=True))
+
+    assert isinstance(error, PublishFenceError)
+    assert f"the target's head is {head}, not the input input" in str(error)
+    assert world.calls == ["body", "plan", "head"]
+    assert world.head_id == head
+
+
+def test_a_commit_made_while_a_run_by_hand_stages_is_left_on_the_target(tmp_path: Path) -> None:
+    world = World()
+    world.faults = {"commit": lambda: setattr(world, "head_id", "abandoned")}
+
+    error = error_of(run(world, tmp_path, by_hand=True))
+
+    assert isinstance(error, PublishFenceError)
+    assert not {"merge", "reset"} & {*world.calls}
+    assert (world.head_id, world.branches) == ("abandoned", {})
 
 
 def test_a_target_that_moves_under_the_merge_fails_with_all_ids(tmp_path: Path) -> None:

@@ -158,6 +158,40 @@ def test_many_double_stars_are_matched_without_a_blow_up() -> None:
     assert matching("/".join(["**", "a"] * 30 + ["b"]), ["/".join("a" * 200)]) == []
 
 
+def test_a_tree_deeper_than_python_s_stack_is_walked(tmp_path: Path) -> None:
+    levels = [f"{tmp_path}{'/a' * depth}" for depth in range(1, 1101)]
+    for level in levels:
+        Path(level).mkdir()
+    end = Path(levels[-1], "end.csv")
+    end.touch()
+    try:
+        check_guardrails(tmp_path, [require_glob("**/end.csv", 1, 1)], "post")
+    finally:
+        end.unlink()
+        for level in reversed(levels):  # what pytest cleans up with is not as deep
+            Path(level).rmdir()
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "matches"),
+    [
+        ("Größe.csv", "Gr??e.csv", True),
+        ("größe.CSV", "größe.csv", False),
+        ("e\u0301.csv", "é.csv", False),
+        (".hidden.csv", "*.csv", True),
+        (".hidden/a.csv", "**/*.csv", True),
+        ("a b/c&d.csv", "a b/*.csv", True),
+        ("数据/一.csv", "数据/?.csv", True),
+    ],
+)
+def test_names_are_matched_letter_by_letter_and_hidden_ones_too(
+    tmp_path: Path, name: str, pattern: str, matches: bool
+) -> None:
+    filled(tmp_path, name)
+
+    check_guardrails(tmp_path, [require_glob(pattern, int(matches), int(matches))], "post")
+
+
 def test_globs_count_files_and_never_directories(workspace: Path) -> None:
     check_guardrails(workspace, [forbid_glob("empty"), forbid_glob("raw"), forbid_glob("empty/**")], "post")
 
@@ -237,6 +271,8 @@ def test_a_rule_on_contents_is_never_passed_by_file_names(workspace: Path, guard
         pytest.param("raw\x7f", "'raw\\x7f' must not hold control characters", id="delete"),
         pytest.param("C:/raw", "'C:/raw' must not start with a drive letter", id="drive"),
         pytest.param("c:raw", "'c:raw' must not start with a drive letter", id="drive of no root"),
+        pytest.param(Path("raw"), f"must be a text like 'raw/in.csv', got {Path('raw')!r}", id="a Path"),
+        pytest.param(None, "must be a text like 'raw/in.csv', got None", id="nothing"),
         pytest.param("raw\udcff", "'raw\\udcff' must be valid Unicode text", id="surrogate"),
     ],
 )
@@ -250,7 +286,7 @@ def test_a_rule_on_contents_is_never_passed_by_file_names(workspace: Path, guard
         pytest.param(require_table, "require_table path", id="require_table"),
     ],
 )
-def test_a_path_that_is_no_plain_path_inside_is_refused(declare: Any, what: str, path: str, problem: str) -> None:
+def test_a_path_that_is_no_plain_path_inside_is_refused(declare: Any, what: str, path: Any, problem: str) -> None:
     with pytest.raises(TaskDefinitionError) as refusal:
         declare(path)
 
@@ -262,8 +298,18 @@ def test_a_path_that_is_no_plain_path_inside_is_refused(declare: Any, what: str,
     [
         pytest.param(
             lambda: require_glob("*", min_count=-1),
-            "require_glob('*'): min_count must not be negative, got -1",
+            "require_glob('*'): min_count must be a whole number, 0 or more, got -1",
             id="negative count",
+        ),
+        pytest.param(
+            lambda: require_glob("*", max_count=1.5),  # pyright: ignore[reportArgumentType]
+            "require_glob('*'): max_count must be a whole number, 0 or more, got 1.5",
+            id="half a file",
+        ),
+        pytest.param(
+            lambda: require_glob("*", min_count=None),  # pyright: ignore[reportArgumentType]
+            "require_glob('*'): min_count must be a whole number, 0 or more, got None",
+            id="no count",
         ),
         pytest.param(
             lambda: require_glob("*", min_count=3, max_count=2),
@@ -277,7 +323,7 @@ def test_a_path_that_is_no_plain_path_inside_is_refused(declare: Any, what: str,
         ),
         pytest.param(
             lambda: require_table("t", min_rows=-1),
-            "require_table('t'): min_rows must not be negative, got -1",
+            "require_table('t'): min_rows must be a whole number, 0 or more, got -1",
             id="negative rows",
         ),
         pytest.param(
@@ -291,6 +337,21 @@ def test_a_path_that_is_no_plain_path_inside_is_refused(declare: Any, what: str,
             id="a column for columns",
         ),
         pytest.param(
+            lambda: require_table("t", unique=5),  # pyright: ignore[reportArgumentType]
+            "require_table('t'): unique takes a list: write unique=['…']",
+            id="a number for columns",
+        ),
+        pytest.param(
+            lambda: require_table("t", max_rows="9"),  # pyright: ignore[reportArgumentType]
+            "require_table('t'): max_rows must be a whole number, 0 or more, got '9'",
+            id="a text for rows",
+        ),
+        pytest.param(
+            lambda: require_table("t", columns={"id": 5}),  # pyright: ignore[reportArgumentType]
+            "require_table('t'): columns: 5 is no text that names or says something",
+            id="a number for a type",
+        ),
+        pytest.param(
             lambda: change_budget(), "change_budget() limits nothing: give at least one limit", id="a budget of nothing"
         ),
         pytest.param(
@@ -299,8 +360,13 @@ def test_a_path_that_is_no_plain_path_inside_is_refused(declare: Any, what: str,
             id="more than all",
         ),
         pytest.param(
+            lambda: change_budget(max_deleted_fraction="0.1"),  # pyright: ignore[reportArgumentType]
+            "change_budget: max_deleted_fraction must lie between 0 and 1, got '0.1'",
+            id="a text for a fraction",
+        ),
+        pytest.param(
             lambda: change_budget(max_changed_objects=-1),
-            "change_budget: max_changed_objects must not be negative, got -1",
+            "change_budget: max_changed_objects must be a whole number, 0 or more, got -1",
             id="negative objects",
         ),
         pytest.param(

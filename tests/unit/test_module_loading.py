@@ -1,3 +1,4 @@
+import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,31 @@ def test_an_absolute_path_below_the_current_directory_is_taken(project: Path) ->
     assert load_module_task(str(project / "loaded_absolute.py")).name == "features.build"
 
 
+@pytest.mark.parametrize(
+    "module", ["loaded_package", "loaded_package/", "loaded_package/__init__.py", "loaded_package/__init__"]
+)
+def test_a_package_is_a_module_too(module: str) -> None:
+    write("loaded_package/__init__.py", TASK)
+
+    assert load_module_task(module).function.__module__ == "loaded_package"
+
+
+def test_a_file_is_found_through_a_link_to_the_current_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    write("loaded_through.py", TASK)
+    link = tmp_path_factory.mktemp("links") / "project"
+    link.symlink_to(Path.cwd(), target_is_directory=True)
+
+    assert load_module_task(str(link / "loaded_through.py")).function.__module__ == "loaded_through"
+
+
+def test_a_linked_file_is_imported_by_the_name_it_has_here(project: Path) -> None:
+    write("..data/original.py", TASK)
+    Path("loaded_link.py").symlink_to(Path("..data") / "original.py")
+
+    assert load_module_task("loaded_link.py").function.__module__ == "loaded_link"
+    assert load_module_task(str(project / "loaded_link.py")).name == "features.build"
+
+
 def test_the_current_directory_is_importable_and_stays_so(project: Path) -> None:
     write("loaded_here.py", TASK.replace("from perago", "from loaded_helper import LIMIT\nfrom perago"))
     write("loaded_helper.py", "LIMIT = 5\n")
@@ -88,6 +114,11 @@ def test_a_path_outside_the_current_directory_is_refused_with_the_fix(module: st
         ("missing_flows/build.py", "missing_flows.build"),
         ("present_flows.build", "present_flows.build"),
         ("present_flow.build", "present_flow.build"),
+        ("present flow", "present flow"),
+        ("present_flow:build", "present_flow:build"),
+        (".present_flow", ".present_flow"),
+        ("./", ""),
+        ("", ""),
     ],
 )
 def test_a_missing_module_is_refused_with_the_fix(module: str, name: str) -> None:
@@ -158,12 +189,6 @@ def test_a_syntax_error_is_given_with_file_and_line() -> None:
             "TypeError: task() takes 0 positional arguments but 1 was given",
             id="decorator without a call",
         ),
-        pytest.param(
-            "from perago import require_file\nrequire_file(5)",
-            2,
-            "AttributeError: 'int' object has no attribute 'strip'",
-            id="raised within Perago",
-        ),
     ],
 )
 def test_an_error_at_import_is_given_with_the_author_s_file_and_line(source: str, line: int, problem: str) -> None:
@@ -199,6 +224,19 @@ def test_an_error_in_a_module_imported_is_given_where_it_happened() -> None:
             "WorkspaceSpec: prefix: prefix 'a//b' has an empty part: no double or trailing '/'",
             id="prefix",
         ),
+        pytest.param(
+            "WorkspaceSpec(pre=['raw'])",
+            "WorkspaceSpec: pre: 'raw' is no guardrail: write one like require_file('out.csv')",
+            id="no guardrail",
+        ),
+        pytest.param(
+            "require_file('/raw')", "require_file path '/raw' must be relative: write 'raw'", id="guardrail's path"
+        ),
+        pytest.param(
+            "require_glob('*', '1')",
+            "require_glob('*'): min_count must be a whole number, 0 or more, got '1'",
+            id="guardrail's count",
+        ),
     ],
 )
 def test_a_refused_declaration_is_given_with_line_and_field(statement: str, problem: str) -> None:
@@ -207,11 +245,12 @@ def test_a_refused_declaration_is_given_with_line_and_field(statement: str, prob
     assert refusal("declaring_flow") == f"module 'declaring_flow' (declaring_flow.py, line 3): {problem}"
 
 
-def test_a_refused_task_is_given_in_its_own_words() -> None:
+def test_a_refused_task_is_given_with_its_line() -> None:
     write("misshapen_flow.py", TASK.replace("-> Params", ""))
 
     problem = "does not annotate its return: write `-> Result` with a Pydantic model"
-    assert refusal("misshapen_flow") == f"task function `misshapen_flow.build` {problem}"
+    where = "module 'misshapen_flow' (misshapen_flow.py, line 8)"
+    assert refusal("misshapen_flow") == f"{where}: task function `misshapen_flow.build` {problem}"
 
 
 def test_a_module_that_failed_once_can_be_corrected_and_loaded() -> None:
@@ -229,6 +268,18 @@ def test_a_module_without_a_task_is_refused_with_the_fix() -> None:
     assert refusal("taskless_flow") == (
         "module 'taskless_flow' must define exactly one task, found no task: decorate one function with @task"
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "found"),
+    [("platform", platform.__file__), ("platform.py", platform.__file__), ("time", "built into Python")],
+    ids=["by name", "by path", "built in"],
+)
+def test_a_file_hidden_by_a_module_of_python_s_own_is_named_with_the_fix(module: str, found: str) -> None:
+    name = module.removesuffix(".py")
+    write(f"{name}.py", TASK)
+
+    assert refusal(module) == f"module '{name}' is {found}, which hides {name}.py: rename your file"
 
 
 def test_a_task_imported_from_elsewhere_does_not_count() -> None:
@@ -255,7 +306,8 @@ def test_a_second_task_is_refused_when_it_is_declared() -> None:
     write("double_flow.py", TASK + TASK.replace("def build", "def check"))
 
     problem = "is the second task of its module after `build`: one task a module"
-    assert refusal("double_flow") == f"task function `double_flow.check` {problem}"
+    where = "module 'double_flow' (double_flow.py, line 18)"
+    assert refusal("double_flow") == f"{where}: task function `double_flow.check` {problem}"
 
 
 def test_two_tasks_made_by_a_function_are_refused_by_name() -> None:

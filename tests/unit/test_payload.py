@@ -1,5 +1,8 @@
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,6 +59,10 @@ class Result(BaseModel):
         return self.row_count == 0
 
 
+class Report(BaseModel):
+    value: Any
+
+
 class DetailedResult(Result):
     secret_plan: str = "keep"
 
@@ -72,6 +79,7 @@ def declared(spec: WorkspaceSpec | None = None) -> TaskDefinition:
 
 
 ALONE, ON_WORKSPACE = declared(), declared(WorkspaceSpec())
+OPEN = replace(ALONE, result_model=Report)
 
 
 def refusal(definition: TaskDefinition, payload: dict[str, Any]) -> str:
@@ -209,6 +217,14 @@ def test_a_refusal_never_echoes_the_value() -> None:
     assert "hunter2" not in refusal(ALONE, {"params": {"limit": "hunter2", "ratio": "hunter2"}})
 
 
+def test_params_nested_deeper_than_python_s_stack_are_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(2000):
+        deep = [deep]
+
+    assert refusal(ALONE, {"params": {"limit": deep}}) == "input of features.build is refused: params: nested too deep"
+
+
 @pytest.mark.parametrize("params", [None, "x", [], 5])
 def test_params_that_are_no_object_are_refused(params: Any) -> None:
     assert refusal(ALONE, {"params": params}).startswith("input of features.build is refused: params: ")
@@ -289,6 +305,65 @@ def test_a_body_that_returns_something_else_is_told_so(returned: object, shown: 
 def test_a_number_json_does_not_have_is_refused(share: float) -> None:
     with pytest.raises(TaskExecutionError, match=r"features\.build returned a result that is not JSON"):
         build_output(ALONE, None, Result(row_count=1, share=share))
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        pytest.param({"deep": [math.nan]}, "Out of range float values are not JSON compliant", id="no number"),
+        pytest.param(b"\xff", "invalid utf-8", id="bytes that are no text"),
+        pytest.param("\ud800", "surrogates not allowed", id="half a character"),
+        pytest.param(object(), "Unable to serialize unknown type", id="what Pydantic does not know"),
+        pytest.param(10**5000, "Exceeds the limit", id="number of thousands of digits"),
+    ],
+)
+def test_a_value_json_does_not_have_is_refused_where_the_type_is_open(value: object, why: str) -> None:
+    with pytest.raises(TaskExecutionError, match=rf"features\.build returned a result that is not JSON: .*{why}"):
+        build_output(OPEN, None, Report(value=value))
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        pytest.param(2**200, 2**200, id="huge integer"),
+        pytest.param(Decimal("1E+400"), "1E+400", id="huge decimal"),
+        pytest.param("é".encode(), "é", id="bytes"),
+        pytest.param(datetime(2020, 2, 29, 12, 30), "2020-02-29T12:30:00", id="datetime without zone"),
+        pytest.param(datetime(2020, 2, 29, 12, 30, tzinfo=UTC), "2020-02-29T12:30:00Z", id="datetime with zone"),
+        pytest.param(timedelta(days=1), "P1D", id="duration"),
+        pytest.param({1: Unit.METRE, None: {2}}, {"1": "m", "None": [2]}, id="keys that are no texts"),
+        pytest.param(Path("raw/a.csv"), "raw/a.csv", id="path"),
+    ],
+)
+def test_a_value_is_sent_as_json_has_it_where_the_type_is_open(value: object, sent: object) -> None:
+    assert build_output(OPEN, None, Report(value=value)) == {"result": {"value": sent}}
+
+
+def test_a_model_s_choice_of_how_values_are_written_is_kept() -> None:
+    class Timed(BaseModel):
+        model_config = ConfigDict(ser_json_timedelta="float")
+
+        took: timedelta
+        more: Any
+
+    timed = replace(ALONE, result_model=Timed)
+
+    assert build_output(timed, None, Timed(took=timedelta(minutes=1), more=timedelta(minutes=2))) == {
+        "result": {"took": 60.0, "more": 120.0}
+    }
+
+
+def test_a_result_larger_than_conductor_keeps_is_refused_with_the_fix() -> None:
+    room = 3_000_000 - len('{"value": ""}')
+    assert build_output(OPEN, None, Report(value="é" * (room // 2)))["result"]["value"]
+
+    with pytest.raises(TaskExecutionError) as refused:
+        build_output(OPEN, None, Report(value="é" * (room // 2 + 1)))
+
+    assert str(refused.value) == (
+        "features.build returned a result of 3,000,001 bytes, more than Conductor keeps in a task (3,000,000):"
+        " write it to the workspace and return where it is"
+    )
 
 
 def test_a_result_spoilt_after_its_validation_is_refused() -> None:

@@ -58,6 +58,21 @@ def test_any_other_target_is_refused_with_all_ids(parents: tuple[str, ...], chan
     )
 
 
+@pytest.mark.parametrize("changed", [True, False])
+@pytest.mark.parametrize("parents", [(), (INPUT,), ("older",)])
+def test_a_run_by_hand_takes_no_commit_for_an_abandoned_one(parents: tuple[str, ...], changed: bool) -> None:
+    decision = decide(Commit("somebodys", parents, "tree"), INPUT, changed, by_hand=True)
+
+    assert isinstance(decision, Refuse)
+    assert f"the target's head is somebodys, not the input {INPUT}" in decision.reason
+    assert "leave --ref out" in decision.reason
+
+
+@pytest.mark.parametrize(("changed", "decision"), [(True, Merge()), (False, Complete())])
+def test_a_run_by_hand_goes_on_where_the_target_is_at_its_input(changed: bool, decision: Decision) -> None:
+    assert decide(Commit(INPUT, ("older",), "tree"), INPUT, changed, by_hand=True) == decision
+
+
 @pytest.mark.parametrize("parents", [(INPUT,), (INPUT, "staged")])
 def test_a_merge_onto_the_input_is_a_publication(parents: tuple[str, ...]) -> None:
     assert_published_onto(INPUT, Commit("made", parents, "tree"))

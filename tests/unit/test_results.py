@@ -1,4 +1,4 @@
-"""Results told to a Conductor played by the test."""
+"""Results told to a Conductor played by the test, or to a server that says nothing."""
 
 import asyncio
 import time
@@ -10,11 +10,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from perago.conductor.client import ConductorClient
+from perago.conductor.errors import ConductorError
 from perago.conductor.tasks import PolledTask, TaskResult
 from perago.protocol.attempt import Attempt
 from perago.worker import results
 from perago.worker.metrics import Metrics
 from perago.worker.results import Results
+from perago.worker.slot import Running
+from tests.unit.half_deaf import HalfDeaf
 
 DONE = TaskResult("COMPLETED", {"result": {}})
 
@@ -32,17 +35,31 @@ def polled(task_id: str) -> PolledTask:
     return PolledTask(attempt, {}, 60)
 
 
+def ended(task_id: str, lease_seconds: float = 60) -> Running:
+    """An attempt whose result is there."""
+    task = replace(polled(task_id), lease_seconds=lease_seconds)
+    return Running(task, f"execution-of-{task_id}", is_sent=True, is_finished=True)
+
+
+def ids_in(line: dict[str, Any]) -> dict[str, Any]:
+    names = ("workflow", "task_id", "retry_count", "reference", "execution_id", "phase")
+    return {name: line[name] for name in names}
+
+
 class PlayedConductor:
     """Takes every result, has each task `has` it, and notes what it was asked and when."""
 
     def __init__(self, has: str = "COMPLETED") -> None:
         self.has = has
+        self.refusal: ConductorError | None = None
         self.told: list[str] = []
         self.looks: list[tuple[str, float]] = []
         self.most_looks_at_once = self._looking = 0
 
     async def report(self, attempt: Attempt, worker_id: str, result: TaskResult) -> None:
         self.told.append(attempt.task_id)
+        if self.refusal:
+            raise self.refusal
 
     async def current(self, task_id: str) -> Attempt:
         self.looks.append((task_id, time.monotonic()))
@@ -53,13 +70,13 @@ class PlayedConductor:
         return replace(polled(task_id).attempt, status=self.has)
 
 
-def results_of(conductor: PlayedConductor, at_once: int = 2) -> Results:
-    return Results(cast("ConductorClient", conductor), "me", Metrics("work"), 60, at_once)
+def results_of(conductor: PlayedConductor | ConductorClient, seconds: float = 60) -> Results:
+    return Results(cast("ConductorClient", conductor), "me", Metrics("work"), seconds, at_once=2)
 
 
-async def told(telling: Results, task: PolledTask) -> None:
-    assert await telling.tell(task, DONE, asyncio.Lock(), look_first=False)
-    await telling.read_back(task, DONE)
+async def told(telling: Results, running: Running) -> None:
+    assert await telling.tell(running, DONE, look_first=False)
+    await telling.read_back(running, DONE)
 
 
 @pytest.fixture
@@ -70,7 +87,7 @@ def logged() -> Generator[list[Any]]:
 
 def test_a_result_that_conductor_dropped_is_said_with_both_states(logged: list[Any]) -> None:
     async def tell() -> None:
-        await told(results_of(PlayedConductor(has="TIMED_OUT")), polled("t-1"))
+        await told(results_of(PlayedConductor(has="TIMED_OUT")), ended("t-1"))
 
     asyncio.run(tell())
 
@@ -78,12 +95,80 @@ def test_a_result_that_conductor_dropped_is_said_with_both_states(logged: list[A
     assert (line["event"], line["told"], line["conductor_has"]) == ("completion not accepted", "COMPLETED", "TIMED_OUT")
 
 
+@pytest.mark.parametrize(("has", "event"), [("COMPLETED", "attempt ended"), ("TIMED_OUT", "completion not accepted")])
+def test_a_line_about_a_result_carries_the_ids_of_its_attempt_and_the_phase(
+    has: str, event: str, logged: list[Any]
+) -> None:
+    asyncio.run(told(results_of(PlayedConductor(has)), ended("t-1")))
+
+    (line,) = logged
+    assert line["event"] == event
+    assert ids_in(line) == {
+        "workflow": "w-1",
+        "task_id": "t-1",
+        "retry_count": 0,
+        "reference": "work",
+        "execution_id": "execution-of-t-1",
+        "phase": "completion",
+    }
+
+
+@pytest.mark.parametrize("can_help", [True, False])
+def test_a_result_is_sent_again_while_that_can_help_and_time_is_left_and_is_then_said_to_be_lost(
+    can_help: bool, logged: list[Any]
+) -> None:
+    conductor = PlayedConductor(has="IN_PROGRESS")
+    conductor.refusal = ConductorError("not today", retryable=can_help)
+
+    async def tell() -> bool:
+        async with asyncio.timeout(15):
+            return await results_of(conductor, seconds=0.5).tell(ended("t-1"), DONE, look_first=False)
+
+    assert not asyncio.run(tell())
+
+    assert (len(conductor.told) > 1) is can_help
+    (line,) = logged
+    assert (line["event"], line["error"]) == ("result lost: Conductor could not be told", "not today")
+    assert ids_in(line)["execution_id"] == "execution-of-t-1"
+
+
+def test_a_result_is_lost_when_its_time_is_over_although_conductor_never_answers(
+    monkeypatch: pytest.MonkeyPatch, logged: list[Any]
+) -> None:
+    monkeypatch.setattr(results, "_SHORTEST_TRY", 0.1)
+    server = HalfDeaf()
+
+    async def tell() -> bool:
+        async with asyncio.timeout(15), server.asked() as client:  # less than a call waits that nobody limits
+            return await results_of(client, seconds=0.5).tell(ended("t-1"), DONE, look_first=False)
+
+    assert not asyncio.run(tell())
+
+    assert server.unanswered >= 1
+    (line,) = logged
+    assert line["event"] == "result lost: Conductor could not be told"
+    assert "gave no answer" in line["error"]
+
+
+def test_a_result_that_nobody_answers_is_sent_again_before_the_lease_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "_SHORTEST_TRY", 0.1)
+    server = HalfDeaf(deaf_to=1)
+
+    async def tell() -> bool:
+        async with asyncio.timeout(15), server.asked() as client:
+            return await results_of(client).tell(ended("t-1", lease_seconds=2), DONE, look_first=False)
+
+    assert asyncio.run(tell())
+
+    assert (server.unanswered, server.updates) == (1, ["COMPLETED"])
+
+
 def test_a_burst_is_told_first_and_then_read_back_a_few_at_a_time(logged: list[Any]) -> None:
     conductor = PlayedConductor()
 
     async def tell() -> None:
         telling = results_of(conductor)
-        await asyncio.gather(*(told(telling, polled(f"t-{number}")) for number in range(20)))
+        await asyncio.gather(*(told(telling, ended(f"t-{number}")) for number in range(20)))
 
     asyncio.run(tell())
 
@@ -100,10 +185,10 @@ def test_under_a_load_without_end_a_result_is_read_back_in_time(
 
     async def tell() -> float:
         telling = results_of(conductor)
-        reading_back = asyncio.create_task(told(telling, polled("t-first")))
+        reading_back = asyncio.create_task(told(telling, ended("t-first")))
         started = time.monotonic()
         while not reading_back.done() and time.monotonic() < started + 30:
-            assert await telling.tell(polled("t-other"), DONE, asyncio.Lock(), look_first=False)
+            assert await telling.tell(ended("t-other"), DONE, look_first=False)
             await asyncio.sleep(0.01)
         return started
 

@@ -1,6 +1,7 @@
-"""The worker's page, asked over HTTP."""
+"""The worker's page, asked over HTTP, and its watchdog."""
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
@@ -10,17 +11,20 @@ from typing import Any, cast
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from perago.authoring.controls import TaskControls
 from perago.authoring.errors import RuntimeConfigError
 from perago.conductor.client import ConductorClient
 from perago.config import load_runtime_config
+from perago.worker import vitals
 from perago.worker.facts import TaskFacts
 from perago.worker.metrics import Metrics
 from perago.worker.spark import SparkSource
 from perago.worker.status import serve_status
 from perago.worker.supervisor import Supervisor
-from perago.worker.vitals import POLL_STUCK_SECONDS, STALLED_SECONDS
+from perago.worker.vitals import POLL_STUCK_SECONDS, STALLED_SECONDS, Vitals
+from tests.e2e.worker import eventually
 
 Answer = tuple[bool, dict[str, Any]]
 
@@ -101,6 +105,24 @@ def test_a_worker_recovers_on_its_page_as_it_does(supervisor: Supervisor) -> Non
         assert client.get("/healthz").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("trouble", "told"), [("last_beat", "event_loop_age"), ("waiting_to_poll_since", "waiting_for_poll")]
+)
+def test_a_worker_that_stalls_is_said_to_in_its_log(monkeypatch: pytest.MonkeyPatch, trouble: str, told: str) -> None:
+    monkeypatch.setattr(vitals, "STALLED_SECONDS", 0.1)
+    in_order = {"last_beat": time.monotonic() + 3600}
+    watched = Vitals(**{**in_order, trouble: time.monotonic() - 1000})
+    over = threading.Event()
+
+    with capture_logs() as logged:
+        watched.watch(over)
+        line = eventually(lambda: logged[:1], "a line of the watchdog", seconds=30)[0]
+        over.set()
+
+    assert (line["event"], line["log_level"], line["healthy"]) == ("worker is stalled", "error", False)
+    assert line[told] >= 1000
+
+
 def test_a_worker_is_ready_once_an_executor_is_up_and_conductor_answered(supervisor: Supervisor) -> None:
     with page_of(supervisor) as client:
         assert client.get("/readyz").status_code == 503
@@ -165,15 +187,21 @@ def test_a_taken_port_is_told_in_one_sentence() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with (
-            pytest.raises(RuntimeConfigError, match=f"--http {address} cannot be served:.*in use"),
+            pytest.raises(RuntimeConfigError, match=f"--http {address} cannot be served:.*in use; name .* a free port"),
             page(address=address),
         ):
             pytest.fail("served on a taken port")
 
 
-@pytest.mark.parametrize("address", ["here", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000", "no.such.host.test:0"])
-def test_an_address_that_cannot_be_is_told_in_one_sentence(address: str) -> None:
-    with pytest.raises(RuntimeConfigError, match=f"--http {address} cannot be served"), page(address=address):
+@pytest.mark.parametrize(
+    ("address", "fix"),
+    [
+        *((wrong, "write HOST:PORT") for wrong in ("here", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000")),
+        ("no.such.host.test:0", "name an address"),
+    ],
+)
+def test_an_address_that_cannot_be_is_told_with_the_fix(address: str, fix: str) -> None:
+    with pytest.raises(RuntimeConfigError, match=f"--http {address} cannot be served:.*{fix}"), page(address=address):
         pytest.fail("served nowhere")
 
 

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, RootModel
 
-from perago import SparkWorkspace, TaskControls, TaskDefinition, TaskDefinitionError, WorkspaceSpec, task
+from perago import (
+    RetryPolicy,
+    SparkWorkspace,
+    TaskControls,
+    TaskDefinition,
+    TaskDefinitionError,
+    WorkspaceSpec,
+    task,
+)
 from perago.authoring.task import definition_of
 
 PRELUDE = """
@@ -14,7 +22,7 @@ from functools import partial
 from pathlib import Path, PosixPath
 from typing import Optional
 from pydantic import BaseModel
-from perago import SparkWorkspace, WorkspaceSpec, task
+from perago import RetryPolicy, SparkWorkspace, WorkspaceSpec, task
 
 class Params(BaseModel):
     limit: int
@@ -358,6 +366,40 @@ def test_an_owner_that_is_no_address_is_refused(email: str) -> None:
 
     fix = "give an address like 'team@example.com'"
     assert str(refusal.value) == f"task function `pipeline.build` has owner_email {email!r}: {fix}"
+
+
+NAME, OWNER = "write name='features.build'", "write owner_email='team@example.com'"
+SPEC = "write workspace=WorkspaceSpec(prefix='/features')"
+CONTROLS = "write controls=TaskControls(retry=RetryPolicy(count=3))"
+
+
+@pytest.mark.parametrize(
+    ("argument", "written", "shown", "fix"),
+    [
+        ("name", "5", "5", NAME),
+        ("name", "None", "None", NAME),
+        ("name", "b'features'", "b'features'", NAME),
+        ("owner_email", "['a@b.c']", "['a@b.c']", OWNER),
+        ("description", "5", "5", "write description='What it does.'"),
+        ("workspace", "'/x'", "'/x'", SPEC),
+        ("workspace", "''", "''", SPEC),
+        ("workspace", "Path('/x')", f"{Path('/x')!r}", SPEC),
+        ("workspace", "WorkspaceSpec", f"{WorkspaceSpec!r}", SPEC),
+        ("controls", "RetryPolicy(count=5)", f"{RetryPolicy(count=5)!r}", CONTROLS),
+        ("controls", "{}", "{}", CONTROLS),
+        ("controls", "0", "0", CONTROLS),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_with_the_function_and_the_fix(
+    argument: str, written: str, shown: str, fix: str
+) -> None:
+    given = {"name": "'t'", "owner_email": "'a@b.c'", argument: written}
+    arguments = ", ".join(f"{name}={value}" for name, value in given.items())
+
+    with pytest.raises(TaskDefinitionError) as refusal:
+        imported(f"@task({arguments})\ndef build(params: Params) -> Result: ...")
+
+    assert str(refusal.value) == f"task function `pipeline.build` has {argument}={shown}: {fix}"
 
 
 def test_a_second_task_of_a_module_is_refused_at_import() -> None:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from perago.authoring.payload import input_schema
-from perago.authoring.wiring import wiring_problems, workflow_task_names
+from perago.authoring.wiring import wiring_problems
+from perago.authoring.workflow import workflow_task_names
 from tests.unit.wiring import (
     BUILD,
     INGEST,
@@ -65,6 +66,13 @@ PATHS_THAT_EXIST = [
     "result.total-cost",
     "result.codes.x1",
     "result.days.friday",
+    "result.note",
+    "result.late",
+    "result.late.last",
+    "result.late_files[0].last",
+    "result.by_number.5.last",
+    "result.by_number['-5']",
+    "result.hasRows",
     "result.files.length()",
     "result.files[?(@.first > 3)].nowhere",
     "result..nowhere",
@@ -100,6 +108,11 @@ PATHS_THAT_DO_NOT = {
     "result.codes.x1.y": "'result.codes.x1' of orders.ingest is an integer and has no field 'y'",
     "result.days.sunday": "'result.days' of orders.ingest has no field 'sunday'",
     "result.cost": "'result' of orders.ingest has no field 'cost'",
+    "result.has_rows": "'result' of orders.ingest has no field 'has_rows'",
+    "result.late.frist": "'result.late' of orders.ingest has no field 'frist' (it has: first, last; did you mean"
+    " 'first'?)",
+    "result.by_number.monday": "'result.by_number' of orders.ingest has no field 'monday'",
+    "result.by_number[5]": "'result.by_number' of orders.ingest is an object, not a list",
     "result.nowhere.length()": "'result' of orders.ingest has no field 'nowhere'",
 }
 
@@ -197,6 +210,13 @@ LITERALS_THAT_FIT: list[dict[str, Any]] = [
     {"tree": {"label": "a", "children": [{"label": "b", "children": []}]}},
     {"origin": {"kind": "csv", "delimiter": ";"}},
     {"anything": {"deep": [1, None]}},
+    {"tags": ["a", "a"]},
+    {"by_number": {"5": 1}},
+    {"day": "2024-02-29"},
+    {"price": "1.50"},
+    {"price": 2},
+    {"colour": "red"},
+    {"color": "red"},
 ]
 
 
@@ -223,6 +243,10 @@ LITERALS_THAT_DO_NOT: list[tuple[dict[str, Any], str]] = [
     ({"counts": {"mon.day": "x"}}, "counts['mon.day'] is a string where an integer is needed"),
     ({"tree": {"label": "a", "children": [{"label": 1}]}}, "tree.children[0].label is an integer where a string"),
     ({"origin": {"kind": "parquet", "rows_per_group": "x"}}, "origin.rows_per_group is a string where an integer"),
+    ({"origin": {"delimiter": ";"}}, "origin.kind is missing: 'csv' is needed (given: delimiter)"),
+    ({"by_number": {"monday": 1}}, "by_number.monday is unknown"),
+    ({"day": "2023-02-29"}, "day must have the format date"),
+    ({"price": "much"}, "price must have the format decimal"),
 ]
 
 
@@ -311,6 +335,29 @@ def test_whole_params_come_from_an_object_with_their_fields() -> None:
         f"{where} 'features' is unknown (known: first, last)",
         f"{where} 'first' is missing: an integer is needed (given: features)",
     ]
+
+
+def test_an_optional_field_of_an_input_may_be_left_out_and_is_not_called_unknown() -> None:
+    first = simple("first", "orders.schedule", params={"first": 1})
+    assert problems(first, simple("tell", "orders.notify", params="${first.input.params}")) == []
+    always = simple("first", "orders.remind", params={"first": 1, "zone": "UTC"})
+    assert problems(always, simple("tell", "orders.notify", params="${first.input.params}")) == [
+        "task 'tell' (orders.notify): inputParameters.params is ${first.input.params}, whose 'zone' is unknown"
+        " (known: first, last)"
+    ]
+
+
+def test_a_field_of_an_output_is_always_there_even_with_its_default() -> None:
+    first = simple("first", "orders.schedule", params={"first": 1})
+    assert problems(first, simple("tell", "orders.notify", params="${first.output.result}")) == [
+        "task 'tell' (orders.notify): inputParameters.params is ${first.output.result}, whose 'zone' is unknown"
+        " (known: first, last)"
+    ]
+
+
+def test_an_optional_field_may_fill_a_required_one() -> None:
+    first = simple("first", "orders.schedule", params={"first": 1})
+    assert problems(first, simple("ring", "orders.remind", params="${first.input.params}")) == []
 
 
 def test_a_path_that_does_not_exist_is_reported_once_not_as_a_misfit_too() -> None:

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from perago.authoring.wiring import wiring_problems, workflow_task_names
+from perago.authoring.wiring import wiring_problems
+from perago.authoring.workflow import workflow_task_names
 from tests.unit.wiring import BUILD, TASKS, build, holder, ingest, problems, reader, simple, workflow
 
 REFERENCES: list[tuple[str, str | None]] = [

@@ -101,12 +101,32 @@ def test_guardrails_cannot_be_added_after_the_declaration() -> None:
 
 
 @pytest.mark.parametrize("phase", ["pre", "post"])
-@pytest.mark.parametrize("wrong", [["raw/*.csv"], "raw", [None], [require_dir], require_dir("raw")])
-def test_what_is_no_list_of_guardrails_is_refused_by_phase(phase: str, wrong: Any) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ("raw", "'raw' is no list: write [require_file('out.csv')]"),
+        (require_dir("raw"), "RequireDir(path='raw') is no list: write [require_file('out.csv')]"),
+        (None, "None is no list: write [require_file('out.csv')]"),
+        (["raw/*.csv"], "'raw/*.csv' is no guardrail: write one like require_file('out.csv')"),
+        ([require_dir("raw"), None], "None is no guardrail: write one like require_file('out.csv')"),
+        pytest.param(
+            [require_dir], f"{require_dir!r} is no guardrail: write one like require_file('out.csv')", id="not called"
+        ),
+    ],
+)
+def test_what_is_no_list_of_guardrails_is_refused_by_phase(phase: str, wrong: Any, problem: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         WorkspaceSpec.model_validate({phase: wrong})
 
-    assert {entry["loc"][0] for entry in refusal.value.errors()} == {phase}
+    assert problems(refusal) == [(phase, problem)]
+
+
+@pytest.mark.parametrize("given", [{"read_only": "yes"}, {"read_only": 1}, {"prefix": b"raw"}, {"prefix": None}])
+def test_a_value_of_another_type_is_refused_by_field(given: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        WorkspaceSpec.model_validate(given)
+
+    assert [where for where, _ in problems(refusal)] == [*given]
 
 
 def test_a_change_budget_before_the_body_is_refused_with_the_fix() -> None:

@@ -1,10 +1,12 @@
 """A small world of tasks and workflows for the tests of wiring."""
 
+from datetime import date
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AliasChoices, BaseModel, Field, computed_field
 
 from perago.authoring.task import TaskDefinition, definition_of, task
 from perago.authoring.wiring import wiring_problems
@@ -61,6 +63,15 @@ class IngestResult(BaseModel):
     codes: dict[Annotated[str, Field(pattern="^x")], int] = {}
     days: dict[Literal["monday", "friday"], int] = {}
     cost: int = Field(alias="total-cost")
+    late: Window | None = None
+    late_files: list[Window] | None = None
+    by_number: dict[int, Window] = {}
+    note: str = ""
+
+    @computed_field(alias="hasRows")
+    @property
+    def has_rows(self) -> bool:
+        return self.row_count > 0
 
 
 class BuildParams(BaseModel):
@@ -77,6 +88,11 @@ class BuildParams(BaseModel):
     origin: Annotated[Csv | Parquet, Field(discriminator="kind")] | None = None
     anything: Any = None
     dry: bool = False
+    tags: set[str] = set()
+    by_number: dict[int, int] = {}
+    day: date | None = None
+    price: Decimal = Decimal(0)
+    colour: str = Field(default="", validation_alias=AliasChoices("colour", "color"))
 
 
 class BuildResult(BaseModel):
@@ -86,6 +102,14 @@ class BuildResult(BaseModel):
 class NotifyParams(BaseModel):
     first: int
     last: int | None = None
+
+
+class ScheduleParams(NotifyParams):
+    zone: str = "UTC"
+
+
+class RemindParams(NotifyParams):
+    zone: str
 
 
 def ingest_task() -> TaskDefinition:
@@ -109,13 +133,27 @@ def notify_task() -> TaskDefinition:
     return defined(notify)
 
 
+def schedule_task() -> TaskDefinition:
+    @task(name="orders.schedule", owner_email="data@example.com")
+    def schedule(params: ScheduleParams) -> ScheduleParams: ...
+
+    return defined(schedule)
+
+
+def remind_task() -> TaskDefinition:
+    @task(name="orders.remind", owner_email="data@example.com")
+    def remind(params: RemindParams) -> BuildResult: ...
+
+    return defined(remind)
+
+
 def defined(function: object) -> TaskDefinition:
     definition = definition_of(function)
     assert definition is not None
     return definition
 
 
-TASKS = [ingest_task(), build_task(), notify_task()]
+TASKS = [ingest_task(), build_task(), notify_task(), schedule_task(), remind_task()]
 WORKSPACE = {
     "repository": "${workflow.input.repository}",
     "branch": "${workflow.input.branch}",

@@ -6,8 +6,8 @@ from perago.authoring.errors import TaskExecutionError
 from perago.authoring.guardrails import violated
 from perago.authoring.tables import ChangeBudget, RequireTable
 from perago.authoring.workspace import StagedWorkspace, WorkspaceInput, WorkspaceSpec
+from perago.data.places import LakePlace
 from perago.data.spark_files import SparkFiles
-from perago.data.spark_workspace import LakePlace
 from perago.data.tables import Changes, ComparedTable, budget_violation
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ _log = structlog.get_logger("perago.attempt")
 
 @dataclass(frozen=True)
 class Servers:
-    conductor: Conductor
+    #: None in a run by hand, which replaces nobody's publication.
+    conductor: Conductor | None
     lake: Lake
     files: WorkspaceFiles
     #: The pauses between looks for a publish that got no answer.
@@ -83,6 +84,7 @@ def _output(execution: Execution, servers: Servers, root: Path) -> dict[str, Any
     definition = execution.definition
     given = parse_input(definition, execution.payload)  # 1
     if given.workspace is None:
+        servers.watch("body")
         return build_output(definition, None, definition.function(given.params))
     with ExitStack() as cleanups:  # 9 and 10 run in this order, whatever happens, each once its object exists
         work = cleanups.enter_context(worked(execution, given, servers, root))

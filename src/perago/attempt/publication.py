@@ -43,7 +43,8 @@ PATIENCE = (0.1, 0.2, 0.4, 0.8, 1.5)
 class Publication:
     """The transaction of one execution on one target branch. It holds no state between its steps."""
 
-    conductor: Conductor
+    #: None in a run by hand: nobody else can have the attempt, and none came before it.
+    conductor: Conductor | None
     lake: Lake
     task_name: str
     polled: Attempt
@@ -58,6 +59,9 @@ class Publication:
 
     def fence(self) -> None:
         """The attempt fence; when Conductor cannot be asked, it does not hold."""
+        if self.conductor is None:
+            self._decide(changed=True)  # what would be refused at the end is refused before anything is written
+            return
         try:
             fresh = self.conductor.current(self.polled)
         except Exception as error:
@@ -115,7 +119,7 @@ class Publication:
 
     def _decide(self, *, changed: bool) -> Complete | Relocate | Merge | Replace:
         head = self.lake.head(self.target.repository, self.target.branch)
-        decision = decide(head, self.target.ref, changed)
+        decision = decide(head, self.target.ref, changed, by_hand=self.conductor is None)
         _log.info("publish fence", decision=type(decision).__name__, head=head.id, input_ref=self.target.ref)
         if isinstance(decision, Refuse):
             raise PublishFenceError(f"branch {self.target.branch} of {self.target.repository}: {decision.reason}")
@@ -190,9 +194,10 @@ class Publication:
         return head
 
     def _unresolved(self, head: Commit, error: LakeError) -> PublishFenceError:
+        then = "a retry then replaces it" if self.conductor else "look at the branch before you run this again"
         return PublishFenceError(
             f"the head of branch {self.target.branch} is {head.id} (parent {head.first_parent}), which is not this"
-            f" attempt's publication on {self.target.ref}; it may still land, and a retry then replaces it: {error}"
+            f" attempt's publication on {self.target.ref}; it may still land, and {then}: {error}"
         )
 
     def _why_refused(self, error: LakeError) -> str:

@@ -17,10 +17,11 @@ from perago.authoring.payload import dump_result
 from perago.authoring.task import TaskDefinition
 from perago.authoring.workspace import WorkspaceInput, WorkspaceSpec
 from perago.data.manifest import Manifest
+from perago.data.places import file_uri
 from perago.data.plan import Plan
 from perago.data.spark_files import Changed, SparkFiles
 from perago.data.spark_session import carry_code_of
-from perago.data.spark_workspace import PlacedWorkspace, file_uri
+from perago.data.spark_workspace import PlacedWorkspace
 from perago.data.tables import rule_violation
 
 if TYPE_CHECKING:

@@ -10,6 +10,11 @@ Seconds = Annotated[int, Field(ge=0)]
 Duration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+def _sum(*seconds: float) -> float:
+    """To the microsecond: for floats, 0.1 + 0.2 is more than 0.3."""
+    return round(sum(seconds), 6)
+
+
 class RetryPolicy(ClosedModel):
     """When and how often Conductor delivers a failed task again."""
 
@@ -70,7 +75,7 @@ class PublishBudget(ClosedModel):
 
     @model_validator(mode="after")
     def _merge_has_time(self) -> Self:
-        needed = self.observed_merge_p99_seconds + self.safety_margin_seconds
+        needed = _sum(self.observed_merge_p99_seconds, self.safety_margin_seconds)
         if self.lakefs_merge_timeout_seconds < needed:
             raise ValueError(
                 f"lakefs_merge_timeout_seconds ({self.lakefs_merge_timeout_seconds:g}) must be at least"
@@ -81,11 +86,11 @@ class PublishBudget(ClosedModel):
     @property
     def response_timeout_seconds(self) -> float:
         """The shortest `TimeoutPolicy.response_seconds` under which a publication can still be reported."""
-        return (
-            self.lakefs_merge_timeout_seconds
-            + self.conductor_completion_timeout_seconds
-            + self.worker_shutdown_grace_seconds
-            + self.heartbeat_interval_seconds
+        return _sum(
+            self.lakefs_merge_timeout_seconds,
+            self.conductor_completion_timeout_seconds,
+            self.worker_shutdown_grace_seconds,
+            self.heartbeat_interval_seconds,
         )
 
 

@@ -110,29 +110,42 @@ class ForbidGlob(FileGuardrail):
 
 def require_file(path: str) -> Guardrail:
     """The workspace must hold a file at `path`."""
-    return RequireFile(_declared(path, "require_file path"))
+    return RequireFile(declared_path(path, "require_file path"))
 
 
 def require_dir(path: str) -> Guardrail:
     """The workspace must hold a directory at `path`."""
-    return RequireDir(_declared(path, "require_dir path"))
+    return RequireDir(declared_path(path, "require_dir path"))
 
 
 def require_glob(pattern: str, min_count: int = 1, max_count: int | None = None) -> Guardrail:
     """Between `min_count` and `max_count` files must match; `*` stays in a directory, `**` crosses them."""
-    pattern = _declared(pattern, "require_glob pattern")
-    if min_count < 0:
-        raise TaskDefinitionError(f"require_glob({pattern!r}): min_count must not be negative, got {min_count}")
-    if max_count is not None and max_count < min_count:
-        raise TaskDefinitionError(
-            f"require_glob({pattern!r}): max_count ({max_count}) must not be less than min_count ({min_count})"
-        )
+    pattern = declared_path(pattern, "require_glob pattern")
+    call = f"require_glob({pattern!r})"
+    refuse_bad_count(call, "min_count", min_count)
+    if max_count is not None:
+        refuse_bad_count(call, "max_count", max_count, "min_count", min_count)
     return RequireGlob(pattern, min_count, max_count)
 
 
 def forbid_glob(pattern: str) -> Guardrail:
     """No file may match `pattern`."""
-    return ForbidGlob(_declared(pattern, "forbid_glob pattern"))
+    return ForbidGlob(declared_path(pattern, "forbid_glob pattern"))
+
+
+def declared_path(path: str, what: str) -> str:
+    try:
+        return checked_relative(path, what)
+    except ValueError as error:
+        raise TaskDefinitionError(str(error)) from None
+
+
+def refuse_bad_count(call: str, name: str, count: object, least: str = "", at_least: int = 0) -> None:
+    """Refuse what is no count, or one below the `least` that was given with it."""
+    if type(count) is not int or count < 0:
+        raise TaskDefinitionError(f"{call}: {name} must be a whole number, 0 or more, got {count!r}")
+    if count < at_least:
+        raise TaskDefinitionError(f"{call}: {name} ({count}) must not be less than {least} ({at_least})")
 
 
 def check_guardrails(workspace: Path, guardrails: Sequence[Guardrail], phase: Phase) -> None:
@@ -185,7 +198,7 @@ class Directory:
 
     @cached_property
     def _walked(self) -> Sequence[str]:
-        return sorted(_walk(self._root, ""))
+        return sorted(_walk(self._root))
 
 
 def matching(pattern: str, files: Sequence[str]) -> list[str]:
@@ -208,15 +221,18 @@ def _matches(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
     return reachable[-1]
 
 
-def _walk(directory: Path, under: str) -> Iterator[str]:
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.name == MARKER_NAME:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(Path(entry.path), f"{under}{entry.name}/")
-            elif entry.is_file(follow_symlinks=False):
-                yield f"{under}{entry.name}"
+def _walk(root: Path) -> Iterator[str]:
+    waiting = [(str(root), "")]
+    while waiting:
+        directory, under = waiting.pop()
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name == MARKER_NAME:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, f"{under}{entry.name}/"))
+                elif entry.is_file(follow_symlinks=False):
+                    yield f"{under}{entry.name}"
 
 
 def _unless(wanted: str, found: str | None) -> str | None:
@@ -231,10 +247,3 @@ def _counted(found: Sequence[str]) -> str:
     listed = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
     noun = "file" if len(found) == 1 else "files"
     return f"found {len(found)} {noun}" + (f" ({listed})" if found else "")
-
-
-def _declared(path: str, what: str) -> str:
-    try:
-        return checked_relative(path, what)
-    except ValueError as error:
-        raise TaskDefinitionError(str(error)) from None

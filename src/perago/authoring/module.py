@@ -1,5 +1,6 @@
 """From a module's name to its one task."""
 
+import os
 import sys
 import traceback
 from importlib import import_module
@@ -27,7 +28,10 @@ def load_module_task(module: str) -> TaskDefinition:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    tasks = _tasks_of(_imported(name))
+    imported = _imported(name)
+    tasks = _tasks_of(imported)
+    if not tasks:
+        _refuse_namesake(imported)
     if len(tasks) != 1:
         found = "no task" if not tasks else " and ".join(sorted(f"`{task.name}`" for task in tasks))
         raise TaskDefinitionError(
@@ -45,29 +49,38 @@ def _tasks_of(module: ModuleType) -> list[TaskDefinition]:
     return list(own.values())
 
 
+def _refuse_namesake(module: ModuleType) -> None:
+    """Python's own module of the same name may have been imported before."""
+    file = Path(*module.__name__.split(".")).with_suffix(".py")
+    found = getattr(module, "__file__", None)  # built into Python, it has none
+    if file.is_file() and not (found and file.samefile(found)):
+        raise TaskDefinitionError(
+            f"module '{module.__name__}' is {found or 'built into Python'}, which hides {file}: rename your file"
+        )
+
+
 def _dotted(module: str) -> str:
     if not module.endswith(".py") and "/" not in module:
         return module
-    path = Path(module).resolve()
-    try:
-        parts = path.relative_to(Path.cwd()).with_suffix("").parts
-    except ValueError:
-        raise TaskDefinitionError(
-            f"'{module}' is outside the current directory: change into the folder that holds it"
-        ) from None
-    return ".".join(parts)
+    # A file that is a link, as mounted ones often are, keeps the name it has here.
+    here = Path.cwd()
+    for path in (Path(os.path.abspath(module)), Path(module).resolve()):  # noqa: PTH100
+        if path.is_relative_to(here):
+            return ".".join(path.relative_to(here).parts).removesuffix(".py").removesuffix(".__init__")
+    raise TaskDefinitionError(f"'{module}' is outside the current directory: change into the folder that holds it")
 
 
 def _imported(name: str) -> ModuleType:
+    not_found = f"cannot find module '{name}': run from the folder that holds it, or correct the name"
+    if not name or name.startswith("."):
+        raise TaskDefinitionError(not_found)
     try:
         return import_module(name)
-    except TaskDefinitionError:
-        raise
+    except TaskDefinitionError as error:
+        raise TaskDefinitionError(f"module '{name}'{_line(error)}: {error}") from error
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise TaskDefinitionError(
-                f"cannot find module '{name}': run from the folder that holds it, or correct the name"
-            ) from error
+            raise TaskDefinitionError(not_found) from error
         raise TaskDefinitionError(f"module '{name}' imports '{error.name}', which is not installed here") from error
     except ValidationError as error:
         raise TaskDefinitionError(f"module '{name}'{_line(error)}: {error.title}: {describe(error)}") from error

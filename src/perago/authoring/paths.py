@@ -11,6 +11,8 @@ _DRIVE = re.compile(r"^/?[A-Za-z]:")
 
 def checked_relative(path: str, what: str) -> str:
     """Return `path` if it is relative and stays inside; raise ValueError with the fix otherwise."""
+    if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance] - what an author wrote
+        raise ValueError(f"{what} must be a text like 'raw/in.csv', got {path!r}")
     if not path.strip():
         raise ValueError(f"{what} must not be blank")
     if path.startswith("/"):

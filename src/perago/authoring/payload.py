@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import CoreConfig, SchemaSerializer
 
 from perago.authoring.errors import TaskExecutionError, TaskInputError
 from perago.authoring.schema import model_schema
@@ -17,9 +18,6 @@ Model = TypeVar("Model", bound=BaseModel)
 
 # Conductor moves larger outputs elsewhere, and turns those over 10 MB into a terminal failure while answering 200.
 _OUTPUT_BYTES = 3_000_000
-
-# Beyond this a double no longer tells neighbouring integers apart.
-_EXACT = 2**53
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,7 @@ def dump_result(definition: TaskDefinition, result: object) -> dict[str, Any]:
             f" {definition.result_model.__name__}"
         )
     try:
-        # By the annotated model, as its schema is: what a subclass adds stays with the body.
-        dumped = TypeAdapter(definition.result_model).dump_python(result, mode="json", by_alias=True, warnings="error")
+        dumped = _serializer(definition.result_model).to_python(result, mode="json", by_alias=True, warnings="error")
         # Conductor refuses NaN and infinities for good, and nobody can send half of a surrogate pair.
         size = len(json.dumps(dumped, allow_nan=False, ensure_ascii=False).encode())
     except Exception as error:
@@ -81,6 +78,14 @@ def dump_result(definition: TaskDefinition, result: object) -> dict[str, Any]:
             f" ({_OUTPUT_BYTES:,}): write it to the workspace and return where it is"
         )
     return dumped
+
+
+def _serializer(model: type[BaseModel]) -> SchemaSerializer:
+    """By the annotated model, as its schema is: what a subclass adds stays with the body."""
+    chosen = {word: value for word, value in model.model_config.items() if word.startswith("ser_json")}
+    # Pydantic would give NaN for a float, and null where the type is open.
+    told = {**chosen, "ser_json_inf_nan": "constants"}
+    return SchemaSerializer(TypeAdapter(model).core_schema, cast("CoreConfig", told))
 
 
 def input_schema(definition: TaskDefinition) -> dict[str, Any]:
@@ -118,11 +123,13 @@ def _validated(model: type[Model], value: Any, at: str, task_name: str) -> Model
         )
     except ValidationError as error:
         raise TaskInputError(f"input of {task_name} is refused: {describe(error, at)}") from error
+    except RecursionError:
+        raise TaskInputError(f"input of {task_name} is refused: {at}: nested too deep") from None
 
 
 def _numbers_as_json_has_them(value: Any) -> Any:
     """JSON has one kind of number, so 3.0 is the integer 3 there and must be one here."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+    if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
         return {key: _numbers_as_json_has_them(part) for key, part in cast("dict[str, Any]", value).items()}

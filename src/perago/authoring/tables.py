@@ -1,14 +1,13 @@
 """Rules on a table's contents and on the size of a change. Declared here, checked on Spark by the attempt."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from perago.authoring.column_types import named_types, spark_type
 from perago.authoring.errors import TaskDefinitionError
-from perago.authoring.guardrails import Guardrail
-from perago.authoring.paths import checked_relative
+from perago.authoring.guardrails import Guardrail, declared_path, refuse_bad_count
 from perago.authoring.table_models import is_model, model_name, translated
 
 SchemaChange = Literal["compatible", "equal"]
@@ -136,14 +135,14 @@ def require_table(
 
     A dot reaches into a struct (`"address.city"`). Only columns that a rule names are read.
     """
-    try:
-        path = checked_relative(path, "require_table path")
-    except ValueError as error:
-        raise TaskDefinitionError(str(error)) from None
+    path = declared_path(path, "require_table path")
     call = f"require_table({path!r})"
     if format is not None and format not in TABLE_FORMATS:
         raise TaskDefinitionError(f"{call}: format {format!r} is not known: use one of {', '.join(TABLE_FORMATS)}")
-    _refuse_bad_rows(call, min_rows, max_rows)
+    if min_rows is not None:
+        refuse_bad_count(call, "min_rows", min_rows)
+    if max_rows is not None:
+        refuse_bad_count(call, "max_rows", max_rows, "min_rows", min_rows or 0)
     if columns is not None and schema is not None:
         raise TaskDefinitionError(f"{call}: columns and schema both name the columns: give one of them")
     return RequireTable(
@@ -174,12 +173,12 @@ def change_budget(
     count over the old one (a table that was absent or empty may have any), `schema="equal"` the same columns and types
     in any order, `"compatible"` new columns and wider types too.
     """
-    if max_deleted_fraction is not None and not 0 <= max_deleted_fraction <= 1:
+    if max_deleted_fraction is not None and not _is_band((max_deleted_fraction, 1)):
         raise TaskDefinitionError(
-            f"change_budget: max_deleted_fraction must lie between 0 and 1, got {max_deleted_fraction}"
+            f"change_budget: max_deleted_fraction must lie between 0 and 1, got {max_deleted_fraction!r}"
         )
-    if max_changed_objects is not None and max_changed_objects < 0:
-        raise TaskDefinitionError(f"change_budget: max_changed_objects must not be negative, got {max_changed_objects}")
+    if max_changed_objects is not None:
+        refuse_bad_count("change_budget", "max_changed_objects", max_changed_objects)
     if rows is not None and not _is_band(rows):
         raise TaskDefinitionError(f"change_budget: rows must be a band like (0.9, 1.5), got {rows}")
     if schema not in (None, "compatible", "equal"):
@@ -198,14 +197,6 @@ def _is_band(rows: Any) -> bool:
         return False
 
 
-def _refuse_bad_rows(call: str, min_rows: int | None, max_rows: int | None) -> None:
-    for rule, value in (("min_rows", min_rows), ("max_rows", max_rows)):
-        if value is not None and value < 0:
-            raise TaskDefinitionError(f"{call}: {rule} must not be negative, got {value}")
-    if min_rows is not None and max_rows is not None and max_rows < min_rows:
-        raise TaskDefinitionError(f"{call}: max_rows ({max_rows}) must not be less than min_rows ({min_rows})")
-
-
 def _typed(call: str, columns: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
     if columns is None:
         return ()
@@ -214,8 +205,8 @@ def _typed(call: str, columns: Mapping[str, str] | None) -> tuple[tuple[str, str
     if not columns:
         raise TaskDefinitionError(f"{call}: columns names no column: drop it or name one")
     try:
-        return tuple((_name(name), spark_type(kind)) for name, kind in columns.items())
-    except (ValueError, AttributeError) as error:
+        return tuple((_name(name), spark_type(_name(kind))) for name, kind in columns.items())
+    except ValueError as error:
         raise TaskDefinitionError(f"{call}: columns: {error}") from None
 
 
@@ -252,23 +243,27 @@ def _shown(schema: Any) -> str:
 
 
 def _names(call: str, rule: str, values: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise TaskDefinitionError(f"{call}: {rule} takes a list: write {rule}=[{values!r}]")
+    _refuse_no_list(call, rule, values)
     try:
         return tuple(_name(value) for value in values)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise TaskDefinitionError(f"{call}: {rule}: {error}") from None
 
 
 def _keys(call: str, unique: Sequence[str | Key]) -> tuple[Key, ...]:
-    if isinstance(unique, str):
-        raise TaskDefinitionError(f"{call}: unique takes a list: write unique=[{unique!r}]")
+    _refuse_no_list(call, "unique", unique)
     keys = tuple((key,) if isinstance(key, str) else _names(call, "unique", key) for key in unique)
     for key in keys:
         if not key or len(set(key)) < len(key):
             raise TaskDefinitionError(f"{call}: unique: a compound key names columns, each once, got {key}")
         _names(call, "unique", key)
     return keys
+
+
+def _refuse_no_list(call: str, rule: str, values: object) -> None:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        example = values if isinstance(values, str) else "…"
+        raise TaskDefinitionError(f"{call}: {rule} takes a list: write {rule}=[{example!r}]")
 
 
 def _freshness(call: str, freshness: Any) -> tuple[str, timedelta] | None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, RootModel
@@ -23,6 +24,13 @@ _KINDS: dict[Any, WorkspaceKind] = {Path: "path", SparkWorkspace: "spark"}
 # Part of Conductor's URLs and queue names, where '/' and ':' have meanings of their own.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
+_ARGUMENTS: dict[str, tuple[Any, str]] = {
+    "name": (str, "name='features.build'"),
+    "owner_email": (str, "owner_email='team@example.com'"),
+    "description": (str | None, "description='What it does.'"),
+    "workspace": (WorkspaceSpec | None, "workspace=WorkspaceSpec(prefix='/features')"),
+    "controls": (TaskControls | None, "controls=TaskControls(retry=RetryPolicy(count=3))"),
+}
 
 
 @dataclass(frozen=True)
@@ -60,9 +68,17 @@ def task(
     -> Model` with a `WorkspaceSpec`, and `(params: Model) -> Model` without one. `description` is the first
     line of the function's docstring unless given.
     """
+    arguments = {
+        "name": name,
+        "owner_email": owner_email,
+        "description": description,
+        "workspace": workspace,
+        "controls": controls,
+    }
 
     def declare(function: Body) -> Body:
-        _refuse_second_task(function)
+        _refuse_second_task(_plain_function(function))
+        _refuse_wrong_types(function, arguments)
         definition = TaskDefinition(
             **_shape(function, workspace),
             name=_checked_name(name, function),
@@ -70,7 +86,7 @@ def task(
             description=_summary(function) if description is None else description,
             function=function,
             workspace=workspace,
-            controls=controls or TaskControls(),
+            controls=TaskControls() if controls is None else controls,
         )
         setattr(function, _DEFINITION, definition)
         return function
@@ -84,9 +100,13 @@ def definition_of(candidate: object) -> TaskDefinition | None:
     return found if isinstance(found, TaskDefinition) else None
 
 
+def _plain_function(candidate: object) -> FunctionType:
+    if not inspect.isfunction(candidate):
+        raise TaskDefinitionError(f"@task takes a function, got {candidate!r}: decorate a plain `def`")
+    return candidate
+
+
 def _shape(function: Callable[..., Any], workspace: WorkspaceSpec | None) -> Any:
-    if not inspect.isfunction(function):
-        raise TaskDefinitionError(f"@task takes a function, got {function!r}: decorate a plain `def`")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise _refused(function, "is async: write a plain `def`; the worker runs attempts in parallel")
     if inspect.isgeneratorfunction(function):
@@ -156,12 +176,19 @@ def _model(function: Callable[..., Any], hints: dict[str, Any], which: str) -> t
     return model
 
 
-def _refuse_second_task(function: Callable[..., Any]) -> None:
-    if not inspect.isfunction(function) or "<locals>" in function.__qualname__:
+def _refuse_second_task(function: FunctionType) -> None:
+    if "<locals>" in function.__qualname__:
         return
     for other in list(function.__globals__.values()):
         if definition_of(other) and other.__module__ == function.__module__ and other.__name__ != function.__name__:
             raise _refused(function, f"is the second task of its module after `{other.__name__}`: one task a module")
+
+
+def _refuse_wrong_types(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    for argument, value in arguments.items():
+        wanted, example = _ARGUMENTS[argument]
+        if not isinstance(value, wanted):
+            raise _refused(function, f"has {argument}={value!r}: write {example}")
 
 
 def _checked_name(name: str, function: Callable[..., Any]) -> str:

@@ -54,7 +54,7 @@ def build_taskdef(definition: TaskDefinition) -> dict[str, Any]:
 def write_taskdef(definition: TaskDefinition, path: Path) -> None:
     """Write the TaskDef as JSON, ready for review or for Conductor's own tools."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_taskdef(definition))
+    path.write_text(render_taskdef(definition), encoding="utf-8")
 
 
 def render_taskdef(definition: TaskDefinition) -> str:

@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class ClosedModel(BaseModel):
-    """A frozen value that refuses fields it does not know."""
+    """A frozen value that refuses fields it does not know and values of another type."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
 
 
 def describe(error: ValidationError, at: str = "") -> str:

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from perago.authoring.payload import input_schema, output_schema
 from perago.authoring.task import TaskDefinition
-from perago.authoring.wiring_schema import Each, Misfit, Schema, Step, among, look_up, misfits, noun, shown_path
+from perago.authoring.wiring_fit import Misfit, misfits
+from perago.authoring.wiring_schema import Each, Schema, Step, among, look_up, shown_path
+from perago.authoring.workflow import WorkflowTask, as_object, workflow_tasks
 
 _ANYTHING = Schema(True)
-_CASES = ("decisionCases", "defaultCase")
-_NESTED = {"SWITCH": _CASES, "DECISION": _CASES, "FORK_JOIN": ("forkTasks",), "DO_WHILE": ("loopOver",)}
 # Words only a task has: `${java.version}` may be a property of Conductor's JVM.
 _TASK_WORDS = ("input", "output", "status", "taskId", "taskType", "retryCount", "workerId", "reasonForIncompletion")
 _EXPRESSION = re.compile(r"(?<!\$)\$\{([^{}]*)\}")
@@ -33,38 +33,18 @@ class _Contract:
 
 
 @dataclass(frozen=True)
-class _Turn:
-    """A place in a list of tasks; `container` is the type of the task that holds the list."""
-
-    sequence: str
-    index: int
-    container: str
-
-
-@dataclass(frozen=True)
-class _WorkflowTask:
-    at: str
-    reference: str
-    name: str
-    kind: str
-    inputs: dict[str, Any]
-    inline_definition: dict[str, Any] | None
-    trail: tuple[_Turn, ...]
-
-
-@dataclass(frozen=True)
 class _Scope:
     """One workflow's namespace of references."""
 
     title: str
     workflow: Mapping[str, Any]
-    tasks: Mapping[str, _WorkflowTask]
+    tasks: Mapping[str, WorkflowTask]
     contracts: Mapping[str, _Contract]
 
-    def contract_of(self, task: _WorkflowTask) -> _Contract | None:
+    def contract_of(self, task: WorkflowTask) -> _Contract | None:
         return self.contracts.get(task.name) if task.kind == "SIMPLE" else None
 
-    def parameter(self, task: _WorkflowTask | None, path: Iterable[Step]) -> str:
+    def parameter(self, task: WorkflowTask | None, path: Iterable[Step]) -> str:
         if task is None:
             return f"{self.title}workflow: {shown_path(['outputParameters', *path])}"
         known = f" ({task.name})" if self.contract_of(task) else ""
@@ -83,22 +63,15 @@ def wiring_problems(workflow: Mapping[str, Any], tasks: Iterable[TaskDefinition]
     return list(_workflow_problems(workflow, contracts, ""))
 
 
-def workflow_task_names(workflow: Mapping[str, Any]) -> set[str]:
-    """The names of the SIMPLE tasks anywhere in a workflow, inline sub-workflows included."""
-    tasks = [found for found in _walk_workflow(workflow) if isinstance(found, _WorkflowTask)]
-    names = {task.name for task in tasks if task.kind == "SIMPLE" and task.name}
-    return names.union(*(workflow_task_names(task.inline_definition) for task in tasks if task.inline_definition))
-
-
 def _workflow_problems(workflow: object, contracts: Mapping[str, _Contract], title: str) -> Iterator[str]:
-    found = list(_walk_workflow(workflow))
+    found = list(workflow_tasks(workflow))
     yield from (f"{title}{problem}" for problem in found if isinstance(problem, str))
-    everything = [task for task in found if isinstance(task, _WorkflowTask)]
-    tasks: dict[str, _WorkflowTask] = {}
+    everything = [task for task in found if isinstance(task, WorkflowTask)]
+    tasks: dict[str, WorkflowTask] = {}
     for task in everything:
         if task.reference and tasks.setdefault(task.reference, task) is not task:
             yield f"{title}taskReferenceName '{task.reference}' is given to more than one task: make it unique"
-    given = _object(workflow) or {}
+    given = as_object(workflow) or {}
     scope = _Scope(title, given, tasks, contracts)
     for task in everything:
         yield from _task_problems(scope, task)
@@ -108,70 +81,7 @@ def _workflow_problems(workflow: object, contracts: Mapping[str, _Contract], tit
     yield from _expression_problems(scope, None, given.get("outputParameters"))
 
 
-def _walk_workflow(workflow: object) -> Iterator[_WorkflowTask | str]:
-    """The tasks of one workflow in the order they are written, and a sentence for what is malformed."""
-    given = _object(workflow)
-    if given is None:
-        yield f"the workflow definition is {noun(workflow)}: give one JSON object"
-    elif not isinstance(given.get("tasks"), list):
-        yield "the workflow definition has no list 'tasks': add one"
-    else:
-        yield from _walk(given["tasks"], "tasks", "", ())
-
-
-def _walk(listed: object, at: str, container: str, trail: tuple[_Turn, ...]) -> Iterator[_WorkflowTask | str]:
-    if not isinstance(listed, list):
-        yield f"{at} is {noun(listed)}: write a list of tasks"
-        return
-    for index, entry in enumerate(cast("list[Any]", listed)):
-        if isinstance(entry, dict):
-            place = (*trail, _Turn(at, index, container))
-            yield from _walk_task(cast("dict[str, Any]", entry), f"{at}[{index}]", place)
-        else:
-            yield f"{at}[{index}] is {noun(entry)}: write a task as an object"
-
-
-def _walk_task(given: dict[str, Any], at: str, trail: tuple[_Turn, ...]) -> Iterator[_WorkflowTask | str]:
-    for key in ("name", "taskReferenceName"):
-        if not isinstance(given.get(key), str) or not given[key].strip():
-            yield f"{at} has no {key}: give it one"
-    for key in ("inputParameters", "decisionCases"):
-        if not isinstance(given.get(key), dict | None):
-            yield f"{at}.{key} is {noun(given[key])}: write an object"
-    kind = str(given.get("type") or "SIMPLE")
-    yield _WorkflowTask(
-        at=at,
-        reference=str(given.get("taskReferenceName") or ""),
-        name=str(given.get("name") or ""),
-        kind=kind,
-        inputs=_object(given.get("inputParameters")) or {},
-        inline_definition=_inline_definition(given) if kind == "SUB_WORKFLOW" else None,
-        trail=trail,
-    )
-    for label, listed in _sequences(given, kind):
-        yield from _walk(listed, f"{at}.{label}", kind, trail)
-
-
-def _sequences(given: dict[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
-    for key in _NESTED.get(kind, ()):
-        held = given.get(key)
-        if key == "decisionCases":
-            yield from ((f"{key}.{case}", listed) for case, listed in (_object(held) or {}).items())
-        elif key == "forkTasks" and isinstance(held, list):
-            yield from ((f"{key}[{branch}]", listed) for branch, listed in enumerate(cast("list[Any]", held)))
-        elif held is not None:
-            yield key, held
-
-
-def _inline_definition(given: dict[str, Any]) -> dict[str, Any] | None:
-    return _object((_object(given.get("subWorkflowParam")) or {}).get("workflowDefinition"))
-
-
-def _object(value: object) -> dict[str, Any] | None:
-    return cast("dict[str, Any]", value) if isinstance(value, Mapping) else None
-
-
-def _task_problems(scope: _Scope, task: _WorkflowTask) -> Iterator[str]:
+def _task_problems(scope: _Scope, task: WorkflowTask) -> Iterator[str]:
     yield from _expression_problems(scope, task, task.inputs)
     contract = scope.contract_of(task)
     if contract is not None:
@@ -179,7 +89,7 @@ def _task_problems(scope: _Scope, task: _WorkflowTask) -> Iterator[str]:
         yield from (_misfit_sentence(scope, task, misfit) for misfit in misfits(wired, contract.input))
 
 
-def _expression_problems(scope: _Scope, reader: _WorkflowTask | None, value: object) -> Iterator[str]:
+def _expression_problems(scope: _Scope, reader: WorkflowTask | None, value: object) -> Iterator[str]:
     for path, text in _texts(value, ()):
         for expression in _EXPRESSION.finditer(text):
             problem = _resolved(scope, reader, expression[1])
@@ -199,7 +109,7 @@ def _texts(value: object, path: tuple[Step, ...]) -> Iterator[tuple[tuple[Step, 
             yield from _texts(part, (*path, index))
 
 
-def _misfit_sentence(scope: _Scope, task: _WorkflowTask, misfit: Misfit) -> str:
+def _misfit_sentence(scope: _Scope, task: WorkflowTask, misfit: Misfit) -> str:
     value: Any = task.inputs
     depth = 0
     while depth < len(misfit.path) and not isinstance(value, str):
@@ -215,23 +125,23 @@ def _misfit_sentence(scope: _Scope, task: _WorkflowTask, misfit: Misfit) -> str:
 
 
 def _held(value: Any, step: Step) -> Any:
-    return value[step] if isinstance(step, int) else (_object(value) or {}).get(str(step))
+    return value[step] if isinstance(step, int) else (as_object(value) or {}).get(str(step))
 
 
-def _wired(scope: _Scope, reader: _WorkflowTask, value: object) -> Any:
+def _wired(scope: _Scope, reader: WorkflowTask, value: object) -> Any:
     """A wired value as the schema of what Conductor makes of it."""
     if isinstance(value, str):
         return _wired_text(scope, reader, value)
     if isinstance(value, dict):
         fields = {key: _wired(scope, reader, part) for key, part in cast("dict[str, Any]", value).items()}
-        return {"type": "object", "properties": fields, "additionalProperties": False}
+        return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     if isinstance(value, list):
         items = [_wired(scope, reader, part) for part in cast("list[Any]", value)]
         return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
     return {"const": value}
 
 
-def _wired_text(scope: _Scope, reader: _WorkflowTask, text: str) -> Any:
+def _wired_text(scope: _Scope, reader: WorkflowTask, text: str) -> Any:
     whole = _EXPRESSION.fullmatch(text)
     if whole:
         found = _resolved(scope, reader, whole[1])
@@ -241,7 +151,7 @@ def _wired_text(scope: _Scope, reader: _WorkflowTask, text: str) -> Any:
     return {"type": "string"} if _EXPRESSION.search(text) else {"const": text.replace("$${", "${")}
 
 
-def _resolved(scope: _Scope, reader: _WorkflowTask | None, path: str) -> Schema | str:
+def _resolved(scope: _Scope, reader: WorkflowTask | None, path: str) -> Schema | str:
     """The schema of what an expression selects, or what is wrong with it."""
     steps, complete = _steps(path)
     if len(steps) < 2 or not isinstance(steps[0], str) or not isinstance(steps[1], str):
@@ -286,13 +196,13 @@ def _workflow_value(scope: _Scope, word: str, inside: list[Step]) -> Schema | st
     declared: Any = scope.workflow.get("inputParameters")
     if word != "input" or not isinstance(name, str) or not isinstance(declared, list) or not declared:
         return _ANYTHING
-    names = [*cast("list[Any]", declared), *(_object(scope.workflow.get("inputTemplate")) or {})]
+    names = [*cast("list[Any]", declared), *(as_object(scope.workflow.get("inputTemplate")) or {})]
     if name in names or not all(isinstance(listed, str) for listed in names):
         return _ANYTHING
     return f"the workflow's inputParameters do not list '{name}'{among(name, names, 'they list')}"
 
 
-def _payload_value(scope: _Scope, source: _WorkflowTask, word: str, inside: list[Step]) -> Schema | str:
+def _payload_value(scope: _Scope, source: WorkflowTask, word: str, inside: list[Step]) -> Schema | str:
     contract = scope.contract_of(source)
     if contract is None:
         return _ANYTHING
@@ -303,7 +213,7 @@ def _payload_value(scope: _Scope, source: _WorkflowTask, word: str, inside: list
     return f"{subject} of {contract.name} {found.problem}"
 
 
-def _disorder(reader: _WorkflowTask, source: _WorkflowTask) -> str | None:
+def _disorder(reader: WorkflowTask, source: WorkflowTask) -> str | None:
     """Why `source` cannot have run when `reader` is scheduled, if so; a loop may have run it the time before."""
     shared = sum(mine == theirs for mine, theirs in zip(reader.trail, source.trail, strict=False))
     mine, theirs = reader.trail[shared:], source.trail[shared:]

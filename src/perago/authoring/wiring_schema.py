@@ -1,6 +1,6 @@
-"""Looking a path up in a JSON schema, and telling whether one schema's values can fit another.
+"""Looking a path up in a JSON schema, and saying in words what is found there.
 
-Doubt is silence: what a schema leaves open is taken to fit, so that every misfit is a mistake.
+Doubt is silence: what a schema leaves open may hold anything, so that every dead end is a mistake.
 """
 
 import difflib
@@ -8,7 +8,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, cast
 
@@ -72,30 +72,16 @@ class DeadEnd:
     problem: str
 
 
-@dataclass(frozen=True)
-class Misfit:
-    """What at `path` of the source can never fit the target; `problem` completes a sentence about it."""
-
-    path: tuple[Step, ...]
-    problem: str
-    of_the_name: bool = False
-
-
 def look_up(schema: Schema, steps: Sequence[Step]) -> Schema | DeadEnd:
     """The schema of what a path selects; a path that only some members of a union have is found."""
-    members = _members(schema)
+    members = members_of(schema)
     for walked, step in enumerate(steps):
-        found = [part for member in members if (part := _part_at(member, step)) is not None]
+        found = [part for member in members if (part := part_at(member, step)) is not None]
         if not found:
             return DeadEnd(tuple(steps[:walked]), _absence(members, step))
-        members = [member for part in _distinct(found) for member in _members(part)]
+        members = [member for part in _distinct(found) for member in members_of(part)]
     node = members[0].node if len(members) == 1 else {"anyOf": [member.node for member in members]}
     return Schema({"type": "array", "items": node} if Each.ITEM in steps else node, schema.definitions)
-
-
-def misfits(source: Schema, target: Schema) -> list[Misfit]:
-    """Everything of `source` that no value can make fit `target`."""
-    return _Comparison().of(source, target)
 
 
 def json_type(value: Any) -> str:
@@ -136,107 +122,45 @@ def _shown_step(step: Step) -> str:
     return step.value if isinstance(step, Each) else f"[{step}]"
 
 
-class _Comparison:
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, int], list[Misfit]] = {}
-
-    def of(self, source: Schema, target: Schema) -> list[Misfit]:
-        pair = id(source.node), id(target.node)
-        if pair not in self._known:
-            self._known[pair] = []  # recursion comes back to a pair under comparison: it adds nothing new
-            self._known[pair] = self._of_members(source, target)
-        return self._known[pair]
-
-    def _of_members(self, source: Schema, target: Schema) -> list[Misfit]:
-        pairs = [(mine, theirs) for mine in _members(source) for theirs in _members(target) if _meet(mine, theirs)]
-        if not pairs:
-            return [Misfit((), f"is {_typed(source)} where {_described(target)} is needed")]
-        found: list[list[Misfit]] = []
-        for mine, theirs in pairs:
-            found.append(self._of_pair(mine, theirs))
-            if not found[-1]:
-                return []
-        return min(found, key=len)
-
-    def _of_pair(self, source: Schema, target: Schema) -> list[Misfit]:
-        values = _values(source)
-        if values is not None:
-            refusals = [_refusal(value, target) for value in values]
-            return [Misfit((), refusal) for refusal in refusals[:1] if refusal and None not in refusals]
-        if _types(target) is None or _types(source) not in ({"object"}, {"array"}):
-            return []
-        return self._of_objects(source, target) if _may_be(source, "object") else self._of_arrays(source, target)
-
-    def _of_objects(self, source: Schema, target: Schema) -> list[Misfit]:
-        given: dict[str, Any] = source.words.get("properties", {})
-        known: dict[str, Any] = target.words.get("properties", {})
-        found: list[Misfit] = []
-        for name in dict.fromkeys([*given, *target.words.get("required", [])]):
-            mine, theirs = _field(source, name), _field(target, name)
-            if theirs is None:
-                found.append(Misfit((name,), f"is unknown{among(name, known, 'known')}", of_the_name=True))
-            elif mine is None:
-                need = f"is missing: {_described(theirs)} is needed"
-                found.append(Misfit((name,), need + among(name, given, "given")))
-            else:
-                found += self._under(name, mine, theirs)
-        mine, theirs = (schema.words.get("additionalProperties") for schema in (source, target))
-        if isinstance(mine, dict) and isinstance(theirs, dict):
-            found += self._under(Each.ITEM, source.part(mine), target.part(theirs))
-        return found
-
-    def _of_arrays(self, source: Schema, target: Schema) -> list[Misfit]:
-        words, needs = source.words, target.words
-        fewest, most = words.get("minItems", 0), words.get("maxItems")
-        if fewest > needs.get("maxItems", fewest):
-            return [Misfit((), f"must have a length of at most {needs['maxItems']}, not {fewest}")]
-        if most is not None and most < needs.get("minItems", 0):
-            return [Misfit((), f"must have a length of at least {needs['minItems']}, not {most}")]
-        first: list[Any] = words.get("prefixItems", [])
-        steps: list[Step] = [*range(len(first))] if first else [Each.ITEM] * ("items" in words)
-        parts = ((step, _part_at(source, step), _part_at(target, step)) for step in steps)
-        return [misfit for step, mine, theirs in parts if mine and theirs for misfit in self._under(step, mine, theirs)]
-
-    def _under(self, step: Step, source: Schema, target: Schema) -> list[Misfit]:
-        return [replace(misfit, path=(step, *misfit.path)) for misfit in self.of(source, target)]
-
-
-def _members(schema: Schema, met: frozenset[str] = frozenset()) -> list[Schema]:
+def members_of(schema: Schema, met: frozenset[str] = frozenset()) -> list[Schema]:
     """What a union may be, references followed; `allOf` is read as loosely as `anyOf`."""
     words = schema.words
     if "$ref" in words:
         name = str(words["$ref"]).removeprefix("#/$defs/")
         if name in met or name not in schema.definitions:
             return [schema.part(True)]
-        return _members(_beside(schema, "$ref", schema.definitions[name]), met | {name})
+        return members_of(_beside(schema, "$ref", schema.definitions[name]), met | {name})
     union = next((key for key in _UNIONS if key in words), None)
     if union is None:
         return [schema]
-    return [member for option in words[union] for member in _members(_beside(schema, union, option), met)]
+    return [member for option in words[union] for member in members_of(_beside(schema, union, option), met)]
 
 
 def _beside(schema: Schema, key: str, option: Any) -> Schema:
     rest = {word: value for word, value in schema.words.items() if word != key}
-    return schema.part({**rest, **option} if isinstance(option, dict) else rest)
+    if not isinstance(option, dict):
+        return schema.part(rest)
+    words = {**rest, **cast("dict[str, Any]", option)}
+    if "required" in rest:
+        words["required"] = [*dict.fromkeys([*rest["required"], *words["required"]])]
+    return schema.part(words)
 
 
-def _part_at(schema: Schema, step: Step) -> Schema | None:
+def part_at(schema: Schema, step: Step) -> Schema | None:
     if isinstance(step, str):
-        return _field(schema, step)
+        return field_of(schema, step)
     return _item(schema, step) if isinstance(step, int) else _each(schema)
 
 
-def _field(schema: Schema, name: str) -> Schema | None:
+def field_of(schema: Schema, name: str) -> Schema | None:
     words = schema.words
-    if not _may_be(schema, "object"):
+    if not may_be(schema, "object"):
         return None
     if name in words.get("properties", {}):
         return schema.part(words["properties"][name])
-    for pattern, part in words.get("patternProperties", {}).items():
-        if _matches(pattern, name):
-            return schema.part(part)
     others = words.get("additionalProperties", True)
-    if others is False or name not in words.get("propertyNames", {}).get("enum", [name]):
+    names = members_of(schema.part(words.get("propertyNames", True)))
+    if others is False or all(refusal_of(name, written) for written in names):
         return None
     return schema.part(others)
 
@@ -244,7 +168,7 @@ def _field(schema: Schema, name: str) -> Schema | None:
 def _item(schema: Schema, index: int) -> Schema | None:
     words = schema.words
     first: list[Any] = words.get("prefixItems", [])
-    if not _may_be(schema, "array") or index >= words.get("maxItems", index + 1):
+    if not may_be(schema, "array") or index >= words.get("maxItems", index + 1):
         return None
     if first and index < len(first):
         return schema.part(first[index] if index >= 0 else True)
@@ -253,55 +177,47 @@ def _item(schema: Schema, index: int) -> Schema | None:
 
 
 def _each(schema: Schema) -> Schema | None:
-    if _types(schema) == {"array"} and "prefixItems" not in schema.words:
+    if types_of(schema) == {"array"} and "prefixItems" not in schema.words:
         return schema.part(schema.words.get("items", True))
-    return schema.part(True) if _may_be(schema, "array") or _may_be(schema, "object") else None
+    return schema.part(True) if may_be(schema, "array") or may_be(schema, "object") else None
 
 
 def _absence(members: list[Schema], step: Step) -> str:
-    described = _either(map(_typed, members))
+    kinds = _either(map(typed, members))
     if not isinstance(step, str):
-        is_list = any(_may_be(member, "array") for member in members)
-        return f"has no item {_shown_step(step)}" if is_list else f"is {described}, not a list"
-    if any(_may_be(member, "object") for member in members):
+        is_list = any(may_be(member, "array") for member in members)
+        return f"has no item {_shown_step(step)}" if is_list else f"is {kinds}, not a list"
+    if any(may_be(member, "object") for member in members):
         names = dict.fromkeys(name for member in members for name in member.words.get("properties", {}))
         return f"has no field '{step}'{among(step, names)}"
-    fix = ": take an item with [0] or [*]" if any(_may_be(member, "array") for member in members) else ""
-    return f"is {described} and has no field '{step}'{fix}"
+    fix = ": take an item with [0] or [*]" if any(may_be(member, "array") for member in members) else ""
+    return f"is {kinds} and has no field '{step}'{fix}"
 
 
-def _types(schema: Schema) -> set[str] | None:
+def types_of(schema: Schema) -> set[str] | None:
     """The JSON types a schema admits, `None` when it does not say."""
     given: Any = schema.words.get("type")
     if given is not None:
         return {given} if isinstance(given, str) else set(given)
-    values = _values(schema)
+    values = values_of(schema)
     return None if values is None else {json_type(value) for value in values}
 
 
-def _values(schema: Schema) -> list[Any] | None:
+def values_of(schema: Schema) -> list[Any] | None:
     words = schema.words
     return [words["const"]] if "const" in words else words.get("enum")
 
 
-def _may_be(schema: Schema, name: str) -> bool:
-    types = _types(schema)
+def may_be(schema: Schema, name: str) -> bool:
+    types = types_of(schema)
     return types is None or name in types
 
 
-def _meet(source: Schema, target: Schema) -> bool:
-    mine, theirs = _types(source), _types(target)
-    if mine is None or theirs is None or mine & theirs:
-        return True
-    # A number may turn out whole; a literal that is not is refused by its value.
-    return bool(mine & {"integer", "number"} and theirs & {"integer", "number"})
-
-
-def _refusal(value: Any, target: Schema) -> str | None:
-    words, types, kind = target.words, _types(target), json_type(value)
+def refusal_of(value: Any, target: Schema) -> str | None:
+    words, types, kind = target.words, types_of(target), json_type(value)
     if types is not None and kind not in types and not (kind == "integer" and "number" in types):
-        return f"is {_NOUNS[kind]} where {_described(target)} is needed"
-    choices = _values(target)
+        return f"is {_NOUNS[kind]} where {described(target)} is needed"
+    choices = values_of(target)
     if choices is not None and not any(json_type(choice) == kind and choice == value for choice in choices):
         return f"must be {_listed(choices)}"
     bounds, size, verb = (_LENGTHS, len(value), "have a length of") if kind == "string" else (_BOUNDS, value, "be")
@@ -309,7 +225,7 @@ def _refusal(value: Any, target: Schema) -> str | None:
         if word in words and not holds(size, words[word]):
             return f"must {verb} {phrase} {words[word]}"
     if kind == "string" and not _matches(words.get("pattern", ""), value):
-        return f"must match {words['pattern']}"
+        return f"must have the format {words['format']}" if "format" in words else f"must match {words['pattern']}"
     return None
 
 
@@ -320,14 +236,14 @@ def _matches(pattern: str, text: str) -> bool:
         return True
 
 
-def _described(schema: Schema) -> str:
-    members = ((member, _values(member)) for member in _members(schema))
-    return _either(_typed(member) if values is None else _listed(values) for member, values in members)
+def described(schema: Schema) -> str:
+    members = ((member, values_of(member)) for member in members_of(schema))
+    return _either(typed(member) if values is None else _listed(values) for member, values in members)
 
 
-def _typed(schema: Schema) -> str:
+def typed(schema: Schema) -> str:
     """By type alone: a literal of the workflow is not repeated, it may be a secret."""
-    types = (_types(member) for member in _members(schema))
+    types = (types_of(member) for member in members_of(schema))
     return _either(_NOUNS.get(name, name) for admitted in types for name in sorted(admitted or ()))
 
 

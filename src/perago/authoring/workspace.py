@@ -1,9 +1,9 @@
 """The workspace as declared (`WorkspaceSpec`), as handed over (`WorkspaceInput`) and as given back."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
-from pydantic import AfterValidator, Field, InstanceOf, field_validator, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, field_validator, model_validator
 
 from perago.authoring.guardrails import Guardrail
 from perago.authoring.paths import normalised_prefix
@@ -12,8 +12,19 @@ from perago.authoring.validation import ClosedModel
 
 # lakeFS knows no white space in any of these names, so a blank or padded one is a wiring mistake.
 Reference = Annotated[str, Field(min_length=1, pattern=r"^\S+$")]
-# Written as a list, kept as a tuple: a spec is a value.
-Guardrails = Annotated[Sequence[InstanceOf[Guardrail]], AfterValidator(tuple)]
+
+
+def _guardrails(given: object) -> tuple[Guardrail, ...]:
+    """Written as a list, kept as a tuple: a spec is a value."""
+    if not isinstance(given, list | tuple):
+        raise ValueError(f"{given!r} is no list: write [require_file('out.csv')]")
+    for guardrail in cast("Sequence[object]", given):
+        if not isinstance(guardrail, Guardrail):
+            raise ValueError(f"{guardrail!r} is no guardrail: write one like require_file('out.csv')")
+    return tuple(cast("Sequence[Guardrail]", given))
+
+
+Guardrails = Annotated[Sequence[Guardrail], PlainValidator(_guardrails)]
 
 
 class WorkspaceSpec(ClosedModel):

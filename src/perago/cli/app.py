@@ -1,8 +1,10 @@
 """`perago`: the commands, and how their errors look."""
 
+import logging
 import sys
 from typing import Annotated
 
+import structlog
 import typer
 
 from perago import __version__
@@ -47,15 +49,20 @@ def options(
 
 
 def main() -> None:
-    """Run a command; a mistake of the user's is one `error:` line and exit 1, never a traceback."""
+    """Run a command; a mistake of the user's is one `error:` line and exit 1, never a traceback.
+
+    Ctrl-C (exit 130) and a reader of ours that has gone, as with `| head`, are typer's to end.
+    """
+    # A log is for workers, which configure theirs; commands print what came of them.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
         app()
     except PeragoError as error:
         print_error(str(error))
         sys.exit(1)
-    except KeyboardInterrupt:
-        print_error("interrupted")
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone, as with `| head`
+    except OSError as error:
+        if error.strerror is None:  # nothing of the system's: a mistake of ours
+            raise
+        # A file in the place of a folder, a folder that is not the user's, a full disk.
+        print_error(f"{error.filename} cannot be used: {error.strerror}" if error.filename else error.strerror)
         sys.exit(1)

@@ -8,7 +8,8 @@ from perago.authoring.errors import PeragoError
 from perago.authoring.module import load_module_task
 from perago.authoring.task import TaskDefinition
 from perago.authoring.taskdef import build_taskdef
-from perago.authoring.wiring import wiring_problems, workflow_task_names
+from perago.authoring.wiring import wiring_problems
+from perago.authoring.workflow import workflow_task_names
 from perago.cli.printing import author_warnings, print_error
 
 Modules = Annotated[list[str], typer.Argument(metavar="MODULE…", help="Modules, as `tasks.build` or `tasks/build.py`.")]
@@ -51,10 +52,10 @@ def _check_workflow(path: Path, tasks: list[TaskDefinition]) -> None:
 
 def read_workflow(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_bytes())
     except FileNotFoundError:
         raise PeragoError(f"there is no file {path}") from None
     except OSError as error:
         raise PeragoError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PeragoError(f"{path} is not JSON: {error}") from error

@@ -168,7 +168,7 @@ class Tour:
             raise PeragoError(f"branch {BRANCH} has publications of {published}, not of {wanted}: please report this")
 
     def _save(self, path: str, file: Path) -> None:
-        from perago.data.spark_workspace import LakePlace
+        from perago.data.places import LakePlace
 
         file.parent.mkdir(exist_ok=True)
         with file.open("wb") as opened:

@@ -39,7 +39,7 @@ def _options(before: "StackState") -> "StackOptions":
 
 
 def _stop_others(stack: "DevStack", before: "StackState", running: set[str]) -> None:
-    """Stop what did not run before, and forget a Spark that was no part of the stack."""
+    """Stop what did not run before, and forget a Spark that is no part of the stack."""
     from perago.devstack import processes
 
     with stack.folder.lock():
@@ -48,9 +48,10 @@ def _stop_others(stack: "DevStack", before: "StackState", running: set[str]) -> 
             if name not in running and service.process is not None:
                 processes.stop(service.process)
                 service.process = None
-            if name == "spark" and name not in before.services:
-                del state.services[name]
             stack.folder.write(state)
+        if state.services.pop("spark", None) and "spark" in before.services:
+            state.services["spark"] = before.services["spark"]
+        stack.folder.write(state)
 
 
 @contextmanager

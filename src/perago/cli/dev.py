@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from perago.addresses import masked
 from perago.authoring.errors import PeragoError
 from perago.cli.printing import out
 from perago.extras import extra
@@ -73,13 +74,19 @@ def up(
 
 @app.command()
 def provision() -> None:
-    """Download and build what `up` needs, and start nothing: for images, caches, and machines about to go offline."""
+    """Download, build and prepare what `up` needs: for images, caches, and machines about to go offline.
+
+    Conductor and Spark are started once and ended again, to keep what their next starts would load.
+    """
     with extra("dev", "`perago dev`"):
+        from perago.devstack.archives import make_archives
         from perago.devstack.cache import Cache
         from perago.devstack.progress import Reporter
         from perago.devstack.provision import conductor_home, lakefs_binary, s3a_jars
     cache = Cache.of_user(Reporter())
-    typer.echo(f"lakeFS: {lakefs_binary(cache)}\nConductor: {conductor_home(cache)}\nS3A jars: {s3a_jars(cache)}")
+    lakefs, conductor, jars = lakefs_binary(cache), conductor_home(cache), s3a_jars(cache)
+    make_archives(cache, conductor, jars)
+    typer.echo(f"lakeFS: {lakefs}\nConductor: {conductor}\nS3A jars: {jars}")
 
 
 @app.command()
@@ -97,7 +104,8 @@ def status(
     """Show each server's address and health; exit 0 when all are healthy, 1 otherwise."""
     reports = open_stack(data_dir).status()
     if as_json:
-        typer.echo(json.dumps([{**vars(report), "log": str(report.log)} for report in reports], indent=2))
+        shown = [{**vars(report), "url": masked(report.url), "log": str(report.log)} for report in reports]
+        typer.echo(json.dumps(shown, indent=2))
     elif reports:
         print_status(reports)
     else:
@@ -150,7 +158,7 @@ def print_status(reports: "list[ServiceReport]") -> None:
     for column in ("server", "state", "address", "pid"):
         table.add_column(column, no_wrap=True)
     for report in reports:
-        table.add_row(report.title, report.health, report.url, str(report.pid or ""))
+        table.add_row(report.title, report.health, masked(report.url), str(report.pid or ""))
     out().print(table)
 
 

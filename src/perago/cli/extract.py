@@ -25,7 +25,7 @@ def extract(module: Module, output: Output = None) -> None:
         return
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text)
+        output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise PeragoError(f"{output} cannot be written: {error.strerror}") from error
     typer.echo(f"{output}: TaskDef of {definition.name}", err=True)

@@ -32,10 +32,16 @@ def new(name: Name, owner_email: Owner = None) -> None:
     for path in files:
         if path.exists():
             raise PeragoError(f"{path} exists already: choose another name, or remove it first")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
-        path.write_text(text)
-        typer.echo(f"wrote {path}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            path.write_text(text)
+            typer.echo(f"wrote {path}")
+    except OSError as error:
+        raise PeragoError(
+            f"{name} cannot be written below {folder} ({error.strerror}): choose another name, or change into a folder"
+            " of yours"
+        ) from error
     typer.echo(f"next: perago check {name}, and python -m pytest {folder / f'test_{stem}.py'}")
 
 

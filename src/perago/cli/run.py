@@ -1,23 +1,20 @@
 """`perago run`: an attempt without Conductor, the author's daily loop."""
 
 import json
-import logging
 import traceback
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-import structlog
 import typer
 
 import perago
-from perago.authoring.errors import PeragoError, TaskExecutionError, TaskInputError
+from perago.authoring.errors import PeragoError, PublishFenceError, TaskExecutionError, TaskInputError
 from perago.authoring.module import load_module_task
 from perago.authoring.payload import build_output, output_of, parse_input
 from perago.authoring.task import TaskDefinition
@@ -26,13 +23,16 @@ from perago.config import RuntimeConfig, load_runtime_config
 from perago.extras import extra
 from perago.protocol.attempt import Attempt
 from perago.protocol.failures import classify
+from perago.protocol.publication import Refuse, decide
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from perago.attempt.lifecycle import Execution, Servers
+    from perago.attempt.ports import Lake
     from perago.attempt.work import Changes
     from perago.data.workspace import Progress, Transferred
+    from perago.devstack.embedded import EmbeddedSpark
     from perago.devstack.progress import Reporter
 
 _SHOWN = 200
@@ -59,7 +59,8 @@ def run(
     """Run a task once, without Conductor, and print its output as JSON.
 
     With --repository it is a real attempt on lakeFS: the input commit is downloaded, guardrails and body run, and
-    the change is shown, or published with --publish. With --dir the body runs in a directory of yours.
+    the change is shown, or published with --publish if the branch is still at that commit. With --dir the body runs in
+    a directory of yours; a read-only task in a copy of it.
 
     Examples: `perago run tasks.build --dir data --params '{"limit": 3}'`,
     `perago run tasks.build --repository features --params @params.json --publish`
@@ -84,12 +85,12 @@ def _run(
     directory: Path | None,
 ) -> None:
     if definition.workspace is None:
-        if repository or directory:
-            raise PeragoError(f"{definition.name} has no workspace: leave --repository and --dir out")
+        if repository or directory or ref or publish:
+            raise PeragoError(f"{definition.name} has no workspace: leave --repository, --dir, --ref and --publish out")
         _print(_without_workspace(definition, given))
     elif directory is not None:
-        if repository or publish:
-            raise PeragoError("--dir works without a server: leave --repository and --publish out")
+        if repository or ref or publish:
+            raise PeragoError("--dir works without a server: leave --repository, --ref and --publish out")
         _print(_in_directory(definition, given, directory))
     elif repository is not None:
         _on_lakefs(definition, given, repository, branch, ref, publish)
@@ -132,7 +133,6 @@ def _on_lakefs(
 ) -> None:
     from perago.attempt.lifecycle import Completed, Execution, run_attempt
 
-    _quiet_log()
     config = load_runtime_config()
     with _progress() as progress, _spark(config) as spark:
         execution_id = uuid.uuid4().hex
@@ -144,16 +144,29 @@ def _on_lakefs(
             "ref": ref or servers.lake.head(repository, branch).id,
         }
         execution = Execution(definition, _local_attempt(), execution_id, {"workspace": workspace, "params": params})
+        refusal = _refusal(definition, servers.lake, workspace)
         if not publish:
-            _preview(execution, servers)
+            _preview(execution, servers, refusal)
             return
+        if refusal:
+            raise PublishFenceError(refusal)
         outcome = run_attempt(execution, servers, config.workspace_root, config.failure_reason_max_length)
     if not isinstance(outcome, Completed):
         raise outcome.error
     _print(outcome.output)
 
 
-def _preview(execution: "Execution", servers: "Servers") -> None:
+def _refusal(definition: TaskDefinition, lake: "Lake", workspace: dict[str, str]) -> str | None:
+    """Why the task could not publish as things are, to be told before its body has run in vain."""
+    if definition.workspace is None or definition.workspace.read_only:
+        return None
+    repository, branch = workspace["repository"], workspace["branch"]
+    start = lake.commit_of(repository, workspace["ref"])
+    decision = decide(lake.head(repository, branch), start.id, changed=True, by_hand=True)
+    return f"branch {branch} of {repository}: {decision.reason}" if isinstance(decision, Refuse) else None
+
+
+def _preview(execution: "Execution", servers: "Servers", refusal: str | None) -> None:
     from perago.attempt.lifecycle import worked
 
     given = parse_input(execution.definition, execution.payload)
@@ -162,12 +175,15 @@ def _preview(execution: "Execution", servers: "Servers") -> None:
         ExitStack() as cleanups,
         worked(execution, given, servers, Path(root)) as work,
     ):
-        _show_changes(work.changes(cleanups))
+        if work.place.spec.read_only:
+            typer.echo(f"{execution.definition.name} is read-only: nothing would be published", err=True)
+        else:
+            _show_changes(work.changes(cleanups), refusal)
         _print(output_of(None, work.result))
 
 
-def _show_changes(changes: "Changes") -> None:
-    if changes.is_empty:
+def _show_changes(changes: "Changes", refusal: str | None) -> None:
+    if changes.is_empty and not refusal:
         typer.echo("nothing changed: nothing would be published", err=True)
         return
     for line in islice(changes.lines(), _SHOWN):
@@ -175,6 +191,9 @@ def _show_changes(changes: "Changes") -> None:
     unseen = changes.added + changes.changed + changes.deleted - _SHOWN
     if unseen > 0:
         typer.echo(f"… and {unseen} more", err=True)
+    if refusal:
+        typer.echo(f"--publish would be refused: {refusal}", err=True)
+        return
     typer.echo(
         f"would publish {changes.added} new, {changes.changed} changed and {changes.deleted} deleted files:"
         " add --publish to do it",
@@ -195,7 +214,7 @@ def _servers(config: RuntimeConfig, progress: "Progress", spark: Callable[[], st
     objects = LakeObjects(*address)
     session = AttemptSession(spark, execution_id, address)
     files = DirectoryFiles(objects, progress, engine_for(config.data_engine, config.spark_remote, session))
-    return Servers(_Nobody(), LakeControl(*address), files, spark=SparkFiles(session, objects))
+    return Servers(None, LakeControl(*address), files, spark=SparkFiles(session, objects))
 
 
 @contextmanager
@@ -204,21 +223,19 @@ def _spark(config: RuntimeConfig) -> Generator[Callable[[], str]]:
     if config.spark_remote:
         yield lambda: str(config.spark_remote)
         return
-    with extra("spark", "Spark"):
-        from perago.devstack.embedded import EmbeddedSpark
-        from perago.devstack.progress import Reporter
-    with (
-        TemporaryDirectory(prefix="perago-run-spark-") as logs,
-        EmbeddedSpark(Path(logs) / "spark.log", Path(logs) / "spark", config.spark_memory, Reporter()) as server,
-    ):
-        yield server.url
+    with ExitStack() as ours:
 
+        @cache
+        def server() -> "EmbeddedSpark":
+            with extra("spark", "Spark"):
+                from perago.devstack.embedded import EmbeddedSpark
+                from perago.devstack.progress import Reporter
+            logs = Path(ours.enter_context(TemporaryDirectory(prefix="perago-run-spark-")))
+            return ours.enter_context(
+                EmbeddedSpark(logs / "spark.log", logs / "spark", config.spark_memory, Reporter())
+            )
 
-class _Nobody:
-    """There is no Conductor here: the attempt is current because nobody else can have it."""
-
-    def current(self, attempt: Attempt) -> Attempt:
-        return replace(attempt, status="IN_PROGRESS")
+        yield lambda: server().url()
 
 
 def _local_attempt() -> Attempt:
@@ -256,11 +273,6 @@ def _progress() -> "Generator[_Shown]":
         shown.close()
 
 
-def _quiet_log() -> None:
-    """An attempt's log is for workers; here its outcome is printed."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-
-
 def _explain(error: BaseException) -> None:
     """What Conductor would be told, after the traceback of the author's own code where it went wrong there."""
     if isinstance(error, PeragoError) and not isinstance(error, TaskExecutionError):
@@ -283,7 +295,7 @@ def _params(text: str) -> Any:
         return json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
     except OSError as error:
         raise PeragoError(f"--params {text}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PeragoError(f"--params is not JSON: {error}") from error
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from http import HTTPStatus
 from types import TracebackType
@@ -13,6 +15,7 @@ import aiohttp
 from pydantic import SecretStr
 from yarl import URL
 
+from perago.addresses import masked
 from perago.conductor.errors import Answer, ConductorError, error_of, is_retryable, told_in
 from perago.conductor.tasks import PolledTask, TaskResult, attempt_of, lease_body, polled_task, result_body
 from perago.conductor.workflows import WorkflowRun, workflow_run
@@ -21,6 +24,16 @@ from perago.protocol.attempt import Attempt
 _CONNECT_SECONDS = 5
 _ANSWER_SECONDS = 20.0
 _JSON = {"Content-Type": "application/json"}
+
+
+@asynccontextmanager
+async def within(seconds: float) -> AsyncGenerator[None]:
+    """Give up after so long on what Conductor is asked in the block, with its connection and its token."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise ConductorError(f"Conductor gave no answer in {seconds:.1f} s", retryable=True) from error
 
 
 class ConductorClient:
@@ -93,7 +106,8 @@ class ConductorClient:
             return json.loads(answer.body)
         except ValueError as error:  # a proxy's own page, or a connection cut in a way HTTP does not show
             raise ConductorError(
-                f"Conductor at {self.server_url} answered GET {path} with what is not JSON: check CONDUCTOR_SERVER_URL",
+                f"Conductor at {masked(self.server_url)} answered GET {path} with what is not JSON:"
+                " check CONDUCTOR_SERVER_URL",
                 status=answer.status,
                 retryable=True,
             ) from error
@@ -145,11 +159,11 @@ class ConductorClient:
             )
             async with sent as response:
                 return Answer(method, url.path, response.status, response.reason or "", await response.read())
-        except ValueError as error:
-            raise ConductorError(f"CONDUCTOR_SERVER_URL {self.server_url!r} is not a URL: {error}") from error
+        except ValueError:  # it repeats the address, with the password that may be in it
+            raise ConductorError("Conductor's address is not a URL: check CONDUCTOR_SERVER_URL") from None
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConductorError(
-                f"Conductor at {self.server_url} cannot be reached ({type(error).__name__}: {error}):"
+                f"Conductor at {masked(self.server_url)} cannot be reached ({type(error).__name__}: {error}):"
                 " check CONDUCTOR_SERVER_URL, or start a local stack with `perago dev up`",
                 retryable=True,
             ) from error

@@ -62,14 +62,19 @@ def engine_for(
 
     `session` is asked when partitions first go to Spark, so nothing is started for a small plan.
     """
-    if choice == "spark" and not _shares_disk(remote):
-        raise RuntimeConfigError(
-            f"PERAGO_DATA_ENGINE=spark: the workers of the Spark server at {_host(remote)} do not see this machine's"
-            " disk, where directory workspaces are: set it to auto or local, or unset SPARK_REMOTE"
-        )
+    if choice == "spark":
+        require_shared_disk(remote, "PERAGO_DATA_ENGINE=spark", "set it to auto or local, or unset SPARK_REMOTE")
     if choice == "local" or not _shares_disk(remote):
         return local_engine
     return partial(spark_map, session) if choice == "spark" else partial(automatic_map, session)
+
+
+def require_shared_disk(remote: str | None, asks: str, fix: str) -> None:
+    if not _shares_disk(remote):
+        raise RuntimeConfigError(
+            f"{asks}: the workers of the Spark server at {_host(remote)} do not see this machine's disk, where"
+            f" directory workspaces are: {fix}"
+        )
 
 
 def _shares_disk(remote: str | None) -> bool:

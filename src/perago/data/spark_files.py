@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from perago.authoring.errors import TaskExecutionError
+from perago.data.places import LakePlace, Objects, is_leftover
 from perago.data.spark_session import AttemptSession, stragglers
-from perago.data.spark_workspace import LakePlace, Objects, PlacedWorkspace, is_leftover
+from perago.data.spark_workspace import PlacedWorkspace
 from perago.lake.objects import PAGE, Change
 from perago.protocol.paths import listing_prefix
 

@@ -1,15 +1,18 @@
 """Sessions of a Spark Connect server: one an attempt, with lakeFS's settings, ended whatever happens."""
 
 import os
+import re
 import sys
 import time
 import uuid
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 from pydantic import SecretStr
 
+from perago.addresses import masked
 from perago.authoring.errors import TaskExecutionError
 from perago.extras import extra
 
@@ -114,14 +117,19 @@ def _opened(remote: str, session_id: str) -> "SparkSession":
         from pyspark.sql.connect.session import SparkSession
     # What `pyspark.sql.functions` looks at: its functions make columns of a Connect session.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # pyspark says it besides raising it
+    spark: SparkSession | None = None
     try:
         spark = SparkSession.builder.remote(_with_session(remote, session_id)).create()
         patience = DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_PAUSE_MS)
         cast("Any", spark).client.set_retry_policies([patience])
         spark.conf.get("spark.app.name", "")
     except PySparkException as error:
+        if spark is not None:
+            _forget(spark)
         raise TaskExecutionError(
-            f"the Spark server at {_without_secrets(remote)} cannot be used: {_first_line(error)}"
+            f"the Spark server at {masked(remote)} cannot be used ({_in_a_line(error)}): see whether it runs, and check"
+            " SPARK_REMOTE where it is set"
         ) from error
     return spark
 
@@ -132,9 +140,15 @@ def _close(spark: "SparkSession") -> None:
         spark.interruptAll()
     except Exception as error:
         # Its server ends it by itself, sooner or later.
-        _log.warning("Spark session not closed", error=_first_line(error), seconds=time.monotonic() - started)
-        cast("Any", spark).release_session_on_close = False  # it would only be tried again, for as long
-    # Whatever happened: what is not stopped stays pyspark's active session, and the next attempt's functions ask it.
+        _log.warning("Spark session not closed", error=_in_a_line(error), seconds=time.monotonic() - started)
+        _forget(spark)
+    else:
+        spark.stop()
+
+
+def _forget(spark: "SparkSession") -> None:
+    """Stop a session whose server does not answer; left, the next attempt's functions would ask it."""
+    cast("Any", spark).release_session_on_close = False  # it would only be tried again, for as long
     spark.stop()
 
 
@@ -156,18 +170,16 @@ def _with_session(remote: str, session_id: str) -> str:
     return f"{place.rstrip('/')}/;{given}session_id={session_id}"
 
 
-def _without_secrets(remote: str) -> str:
-    """An address may carry a token."""
-    return remote.partition("/;")[0]
-
-
 def _main() -> None:
     """`python -m perago.data.spark_session EXECUTION_ID`, the address on stdin: end the session of an execution."""
     end_session(sys.stdin.read(), sys.argv[1])
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _in_a_line(error: BaseException) -> str:
+    """What went wrong: its first line, or what gRPC tells of a call without an answer within a block."""
+    told = str(error).strip()
+    details = re.search(r'^\s*details = "(.*)"$', told, re.MULTILINE)
+    return details[1] if details else (told.splitlines() or [type(error).__name__])[0]
 
 
 if __name__ == "__main__":

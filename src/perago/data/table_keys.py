@@ -1,9 +1,10 @@
 """Whether a key is unique, found as cheaply as its values allow.
 
 Measured on 5 M rows beside a scan of all columns: counting distinct values inside the other rules' aggregate takes
-three to four scans; grouping 64-bit hashes in a job of its own a bit more than one; marking whole numbers that lie
-close together in bitmaps half of one, because only the bitmaps are shuffled. So numbers without wide gaps are marked,
-other keys are hashed, and only when values may repeat are the keys themselves compared.
+three to four scans; grouping 64-bit hashes in a job of its own one and a half; bringing the hashes here and sorting
+them one; marking whole numbers that lie close together in bitmaps half of one, because only the bitmaps are shuffled.
+So numbers without wide gaps are marked, other keys are hashed, and grouped on the server only where they are more than
+should be held here. Only when values may repeat are the keys themselves compared.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from perago.data.table_columns import column, column_type
 from perago.data.table_reading import spark_functions
 from perago.data.table_samples import Samples
 
+_MOST_FETCHED = 8_000_000  # hashes: 64 MB, held twice while they are sorted
 _ROWS_PER_TASK = 300_000
 _MOST_TASKS = 2000
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
@@ -48,6 +50,8 @@ class KeyCheck:
             yield f"{shown} is not unique: {keys} repeated{samples.of_keys(self._key, repeated)}"
 
     def _may_repeat(self, rows: int, measured: Sequence[Any]) -> bool:
+        if rows < 2:
+            return False
         if not measured:
             return self._hashes_repeat(rows)
         filled, lowest, highest = measured
@@ -73,7 +77,17 @@ class KeyCheck:
         # A hash skips NULLs, so (NULL, 1) and (1, NULL) would be one without saying where they are.
         nulls = [value.isNull() for value in self._columns] if len(self._columns) > 1 else []
         hashed = self._table.select(functions.xxhash64(*self._columns, *nulls).alias("hash"))
+        if rows <= _MOST_FETCHED:
+            return _repeats(hashed.toArrow().column("hash").chunks)
         tasks = min(rows // _ROWS_PER_TASK + 1, _MOST_TASKS)
         # Shuffled first: grouping before the shuffle, Spark's way, is wasted on values that hardly repeat.
         times = hashed.repartition(tasks, "hash").groupBy("hash").agg(functions.count(functions.lit(1)).alias("times"))
         return bool(times.agg(functions.count_if(functions.col("times") > 1)).collect()[0][0])
+
+
+def _repeats(chunks: Sequence[Any]) -> bool:
+    import numpy  # comes with pyspark, which not every task needs
+
+    values = numpy.concatenate([chunk.to_numpy() for chunk in chunks])  # a copy: Arrow's own must not be sorted
+    values.sort()
+    return bool((values[1:] == values[:-1]).any())

@@ -1,12 +1,10 @@
 """A Spark server of one's own: started when it is first needed, again when it has died, ended with its owner."""
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from perago.devstack.archives import with_archive
 from perago.devstack.cache import Cache
 from perago.devstack.errors import DevStackError
-from perago.devstack.processes import LOOPBACK, free_port, server_environment
+from perago.devstack.processes import LOOPBACK, free_port, start_child
 from perago.devstack.progress import Reporter
 from perago.devstack.provision import s3a_jars
 from perago.devstack.services import spark_launch, spark_ready
@@ -24,7 +23,6 @@ from perago.devstack.services import spark_launch, spark_ready
 _START_SECONDS = 90
 _STOP_SECONDS = 5
 _LOG_TAIL = 3
-_PR_SET_PDEATHSIG = 1
 
 
 class EmbeddedSpark:
@@ -82,23 +80,13 @@ class EmbeddedSpark:
             self._process.wait()
 
     def _start(self) -> None:
-        jars = s3a_jars(Cache.of_user(self._reporter))
+        cache = Cache.of_user(self._reporter)
+        jars = s3a_jars(cache)
         port = free_port()
         self._clear()
         self._scratch.mkdir(parents=True)
-        launch = spark_launch(jars, self._scratch, port, self._memory)
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                launch.command,
-                cwd=self._scratch,
-                env=server_environment(launch.environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=_die_with_owner if sys.platform == "linux" else None,
-            )
+        launch = with_archive(cache, spark_launch(jars, self._scratch, port, self._memory))
+        self._process = start_child(launch.command, launch.environment, self._log, self._scratch)
         self._url = f"sc://{LOOPBACK}:{port}"
         deadline = time.monotonic() + _START_SECONDS
         while not spark_ready(self._url):
@@ -118,7 +106,3 @@ class EmbeddedSpark:
     def _last_words(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
         return " / ".join([line for line in lines if not line.startswith("\tat ")][-_LOG_TAIL:])
-
-
-def _die_with_owner() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

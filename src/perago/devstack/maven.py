@@ -12,6 +12,7 @@ import certifi
 import httpx
 from jgo.maven import MavenContext
 
+from perago.addresses import http_address
 from perago.devstack.errors import DevStackError
 from perago.devstack.progress import Reporter
 
@@ -37,11 +38,16 @@ class MavenArtifact:
 
 
 def download(wanted: MavenArtifact, into: Path, reporter: Reporter) -> Path:
-    """Fetch an artefact into a folder, going on where an interrupted try stopped."""
+    """Fetch an artefact into a folder, going on where an interrupted try stopped; a whole one is not fetched again."""
     target = into / wanted.filename
+    if target.exists() and _sha256(target) == wanted.sha256:
+        return target
     partial = into / f"{wanted.filename}.part"
-    url = _url(wanted)
-    with httpx.Client(verify=_certificates(), timeout=_TIMEOUT, follow_redirects=True) as http:
+    address = _url(wanted)
+    # Apart from the address, which httpx logs and errors show.
+    auth = httpx.BasicAuth(address.username, address.password) if address.userinfo else None
+    url = str(address.copy_with(userinfo=b""))
+    with httpx.Client(verify=_certificates(), timeout=_TIMEOUT, follow_redirects=True, auth=auth) as http:
         for attempt in range(1, _TRIES + 1):
             try:
                 _stream(http, url, partial, f"Downloading {wanted.filename}", reporter)
@@ -53,6 +59,8 @@ def download(wanted: MavenArtifact, into: Path, reporter: Reporter) -> Path:
                 time.sleep(attempt)
             except httpx.HTTPStatusError as error:
                 raise _refused(wanted, url, f"answer {error.response.status_code}") from error
+            except httpx.TooManyRedirects as error:
+                raise _refused(wanted, url, "it is redirected without end") from error
     if _sha256(partial) != wanted.sha256:
         partial.unlink()
         raise DevStackError(
@@ -81,12 +89,16 @@ def _stream(http: httpx.Client, url: str, partial: Path, title: str, reporter: R
                 advance(len(chunk))
 
 
-def _url(wanted: MavenArtifact) -> str:
+def _url(wanted: MavenArtifact) -> httpx.URL:
     mirror = os.environ.get("PERAGO_MAVEN_REPOSITORY")
+    try:
+        mirror = http_address(mirror) if mirror else None
+    except ValueError as error:
+        raise DevStackError(f"PERAGO_MAVEN_REPOSITORY: {error}") from None
     context = MavenContext(remote_repos={"mirror": mirror} if mirror else None)
     component = context.project(wanted.group, wanted.artifact).at_version(wanted.version)
     (repository,) = context.remote_repos.values()
-    return f"{repository.rstrip('/')}/{component.path_prefix.as_posix()}/{wanted.filename}"
+    return httpx.URL(f"{repository.rstrip('/')}/{component.path_prefix.as_posix()}/{wanted.filename}")
 
 
 def _certificates() -> ssl.SSLContext:

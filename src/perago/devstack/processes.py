@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 from pydantic import BaseModel
 
-from perago.identity import lives, process_start
+from perago.identity import end_with_parent, lives, process_start
 
 LOOPBACK = "127.0.0.1"
 _FOR_CLIENTS = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
@@ -40,6 +40,24 @@ def start(command: Sequence[str | Path], environment: Mapping[str, str], log: Pa
     started = process_start(process.pid) or 0.0
     process.returncode = 0  # it is meant to outlive us: subprocess need not warn that nobody waits for it
     return ProcessId(pid=process.pid, started=started)
+
+
+def start_child(
+    command: Sequence[str | Path], environment: Mapping[str, str], log: Path, folder: Path
+) -> "subprocess.Popen[bytes]":
+    """Start a server that ends with the thread that starts it, whatever becomes of that."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env=server_environment(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
 
 
 def server_environment(settings: Mapping[str, str]) -> dict[str, str]:

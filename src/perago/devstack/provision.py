@@ -15,6 +15,7 @@ from perago.devstack import versions
 from perago.devstack.cache import Cache
 from perago.devstack.errors import DevStackError
 from perago.devstack.maven import MavenArtifact, download
+from perago.devstack.services import CONDUCTOR_CLASSES
 from perago.extras import extra
 
 LineSeen = Callable[[str], None]
@@ -35,8 +36,8 @@ def lakefs_binary(cache: Cache, given: Path | None = None) -> Path:
 
 
 def conductor_home(cache: Cache) -> Path:
-    """The unpacked classes of the Conductor server, which start in half the time of its jar."""
-    name = f"conductor-{versions.CONDUCTOR_VERSION}"
+    """The unpacked jars of the Conductor server, which start in half the time of the one that holds them."""
+    name = f"conductor-{versions.CONDUCTOR_VERSION}-jars"
 
     def unpack(into: Path) -> None:
         jar = download(
@@ -51,14 +52,22 @@ def conductor_home(cache: Cache) -> Path:
             cache.scratch(name),
             cache.reporter,
         )
-        with zipfile.ZipFile(jar) as packed:
+        with zipfile.ZipFile(jar) as packed, zipfile.ZipFile(into / CONDUCTOR_CLASSES, "w") as classes:
             files = packed.infolist()
             with cache.reporter.step("Unpacking Conductor", len(files), "files") as advance:
                 for file in files:
-                    packed.extract(file, into)
+                    _unpack(packed, file, into, classes)
                     advance(1)
 
     return cache.provide(name, unpack, 1 * _GB)
+
+
+def _unpack(packed: zipfile.ZipFile, file: zipfile.ZipInfo, into: Path, classes: zipfile.ZipFile) -> None:
+    """Libraries beside a jar of the server's own classes: the JVM makes class archives of jars, not of folders."""
+    if file.filename.startswith("BOOT-INF/lib/"):
+        packed.extract(file, into)
+    elif not file.is_dir() and not file.filename.endswith((".SF", ".RSA")):
+        classes.writestr(file.filename.removeprefix("BOOT-INF/classes/"), packed.read(file))
 
 
 def s3a_jars(cache: Cache) -> Path:
@@ -78,9 +87,12 @@ def s3a_jars(cache: Cache) -> Path:
             cache.reporter.step("Downloading Spark's S3A jars", len(wanted), "jars") as advance,
             ThreadPoolExecutor(8) as pool,
         ):
+            jars: list[Path] = []
             for jar in pool.map(partial(download, into=scratch, reporter=cache.reporter.quiet()), wanted):
-                jar.rename(into / jar.name)
+                jars.append(jar)
                 advance(1)
+        for jar in jars:  # not before all are there: an interrupted try finds what it had
+            jar.rename(into / jar.name)
 
     return cache.provide(f"s3a-{hadoop}", fetch, _GB // 10)
 

@@ -4,10 +4,10 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -15,7 +15,9 @@ from perago.devstack.processes import LOOPBACK
 from perago.devstack.state import Credentials
 from perago.extras import extra
 
+CONDUCTOR_CLASSES = "classes.jar"
 _PROBE_SECONDS = 5
+_SPARK_PORT = 15002
 
 _ELASTICSEARCH = "org.springframework.boot.autoconfigure"
 _CONDUCTOR_OPTIONS = {
@@ -94,7 +96,7 @@ def conductor_launch(home: Path, folder: Path, port: int) -> Launch:
         "server.port": str(port),
         "spring.datasource.url": database,
     }
-    classes = os.pathsep.join(str(home / part) for part in ("", "BOOT-INF/classes", "BOOT-INF/lib/*"))
+    classes = os.pathsep.join(str(home / part) for part in (CONDUCTOR_CLASSES, "BOOT-INF/lib/*"))
     return Launch(
         [
             JAVA,
@@ -155,12 +157,14 @@ def conductor_ready(url: str) -> bool:
     try:
         answer = httpx.get(f"{url.removesuffix('/api')}/api/health", timeout=_PROBE_SECONDS)
         return answer.status_code == HTTPStatus.OK and answer.json().get("healthy") is True
-    except (httpx.HTTPError, ValueError, AttributeError):
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, AttributeError):
         return False
 
 
 def spark_ready(url: str) -> bool:
-    host, _, port = url.removeprefix("sc://").partition(";")[0].rstrip("/").partition(":")
-    with closing(socket.socket()) as probe:
-        probe.settimeout(_PROBE_SECONDS)
-        return probe.connect_ex((host, int(port or 15002))) == 0
+    server = urlsplit(url)
+    try:
+        socket.create_connection((server.hostname or "", server.port or _SPARK_PORT), _PROBE_SECONDS).close()
+    except OSError:
+        return False
+    return True

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from perago.addresses import http_address, masked, spark_address
 from perago.devstack import processes, services
+from perago.devstack.archives import with_archive
 from perago.devstack.cache import Cache
 from perago.devstack.errors import DevStackError
 from perago.devstack.processes import LOOPBACK
@@ -18,6 +20,8 @@ from perago.devstack.state import Credentials, DataFolder, ServiceName, ServiceS
 
 Health = Literal["healthy", "not answering", "crashed", "stopped", "unreachable"]
 _TITLES: dict[ServiceName, str] = {"lakefs": "lakeFS", "conductor": "Conductor", "spark": "Spark Connect"}
+_ALWAYS: tuple[ServiceName, ...] = ("lakefs", "conductor")
+_FLAGS: dict[ServiceName, str] = {"conductor": "--conductor-url", "spark": "--spark-remote"}
 _START_SECONDS = 120
 _LOG_TAIL = 5
 
@@ -62,7 +66,9 @@ class DevStack:
         with self.folder.lock():
             credentials = self.folder.ensure_credentials()
             recorded = self.folder.read().services
-            names: list[ServiceName] = ["lakefs", "conductor"]
+            for name, url in options.external.items():
+                self._try_external(name, url, credentials)
+            names: list[ServiceName] = [*_ALWAYS]
             if options.spark or options.spark_remote or "spark" in recorded:
                 names.append("spark")
             for name in names:
@@ -95,7 +101,9 @@ class DevStack:
         if not state.services:
             return []
         credentials = self.folder.credentials()
-        return [self._report(name, service, credentials) for name, service in state.services.items()]
+        # An `up` that failed half-way has not come to all of them.
+        known = dict.fromkeys(_ALWAYS, ServiceState(url="")) | state.services
+        return [self._report(name, service, credentials) for name, service in known.items()]
 
     def environment(self) -> dict[str, str]:
         """The variables a worker needs to use this stack; an `up` or `down` under way is waited for."""
@@ -114,6 +122,14 @@ class DevStack:
         }
         return {**variables, "SPARK_REMOTE": urls["spark"]} if "spark" in urls else variables
 
+    def _try_external(self, name: ServiceName, url: str, credentials: Credentials) -> None:
+        """Before anything is started or kept: an address must be one, and a server answer there."""
+        try:
+            (spark_address if name == "spark" else http_address)(url)
+        except ValueError as error:
+            raise DevStackError(f"{_FLAGS[name]}: {error}") from None
+        _require_answer(self._report(name, _external(url), credentials))
+
     def _ensure_started(self, name: ServiceName, options: StackOptions, credentials: Credentials) -> None:
         state = self.folder.read()
         service = state.services.get(name)
@@ -122,7 +138,7 @@ class DevStack:
             _refuse_other_choice(name, service, options)
             return
         if external:
-            state.services[name] = ServiceState(url=external.rstrip("/"), external=True)
+            state.services[name] = _external(external)
             self.folder.write(state)
             return
         if service is not None and service.process is not None:
@@ -146,9 +162,9 @@ class DevStack:
             return lambda data, port: services.lakefs_launch(binary, data, port, credentials)
         if name == "conductor":
             home = conductor_home(self._cache)
-            return lambda data, port: services.conductor_launch(home, data, port)
+            return lambda data, port: with_archive(self._cache, services.conductor_launch(home, data, port))
         jars = s3a_jars(self._cache)
-        return lambda data, port: services.spark_launch(jars, data, port)
+        return lambda data, port: with_archive(self._cache, services.spark_launch(jars, data, port))
 
     def _port(self, name: ServiceName, service: ServiceState | None, options: StackOptions) -> int:
         chosen = options.ports.get(name)
@@ -171,8 +187,7 @@ class DevStack:
                 report = self._report(name, self.folder.read().services[name], credentials)
                 if report.health == "healthy":
                     return
-                if report.health == "unreachable":
-                    raise DevStackError(f"{report.title} at {report.url} does not answer: check the address you gave")
+                _require_answer(report)
                 if report.health == "crashed" or time.monotonic() > deadline:
                     raise DevStackError(_not_started(report))
                 time.sleep(0.1)
@@ -199,6 +214,18 @@ class DevStack:
         return "unreachable" if service.external else "not answering"
 
 
+def _external(url: str) -> ServiceState:
+    return ServiceState(url=url.rstrip("/"), external=True)
+
+
+def _require_answer(report: ServiceReport) -> None:
+    if report.health == "unreachable":
+        raise DevStackError(
+            f"{report.title} at {masked(report.url)} does not answer: start it, or name another with"
+            f" {_FLAGS[report.name]}"
+        )
+
+
 def _is_settled(service: ServiceState, external: str | None) -> bool:
     """Whether nothing is left to start: it runs, or an earlier `up` named somebody else's server."""
     if service.external:
@@ -210,7 +237,8 @@ def _refuse_other_choice(name: ServiceName, service: ServiceState, options: Stac
     port = options.ports.get(name)
     if (port is not None and port != service.port) or name in options.external:
         raise DevStackError(
-            f"{_TITLES[name]} already runs at {service.url}: run `perago dev down` before choosing another address"
+            f"{_TITLES[name]} already runs at {masked(service.url)}: run `perago dev down` before choosing another"
+            " address"
         )
 
 

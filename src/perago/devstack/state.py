@@ -6,11 +6,11 @@ import os
 import secrets
 import string
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr
 
 from perago.devstack.errors import DevStackError
 from perago.devstack.processes import ProcessId
@@ -50,7 +50,8 @@ class DataFolder:
 
     def create(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (self.path / ".gitignore").write_text("*\n")
+        with suppress(FileExistsError), (self.path / ".gitignore").open("x") as ignored:
+            ignored.write("*\n")  # a project's own is not ours to change
 
     def log_of(self, service: str) -> Path:
         return self.path / "logs" / f"{service}.log"
@@ -60,21 +61,19 @@ class DataFolder:
             return StackState.model_validate_json(self._state.read_text())
         except FileNotFoundError:
             return StackState()
-        except (ValidationError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise DevStackError(
                 f"{self._state} is damaged: end what still runs by hand, then remove that file and run"
                 " `perago dev up` again (the servers' data stays)"
             ) from error
 
     def write(self, state: StackState) -> None:
-        fresh = self._state.with_suffix(".new")
-        fresh.write_text(state.model_dump_json(indent=2))
-        fresh.replace(self._state)
+        _write_private(self._state, state.model_dump_json(indent=2))  # an address may carry a password or a token
 
     def credentials(self) -> Credentials:
         try:
             return Credentials.model_validate_json(self._credentials.read_text())
-        except (FileNotFoundError, ValidationError) as error:
+        except (FileNotFoundError, ValueError) as error:
             raise DevStackError(
                 f"the credentials of {self.path} are missing or damaged: remove that folder to start afresh"
             ) from error

@@ -175,7 +175,8 @@ def _asking(doing: str, *, changes: bool) -> Generator[None]:
     except urllib3.exceptions.HTTPError as error:
         wrapped = getattr(error, "reason", None)  # urllib3 wraps some of them, and repeats the whole address
         cause = wrapped if isinstance(wrapped, BaseException) else error
-        raise unanswered(doing, cause, changes=changes and not isinstance(cause, _NEVER_SENT)) from error
+        # Not `from error`: its text holds the server's address, which no log may.
+        raise unanswered(doing, cause, changes=changes and not isinstance(cause, _NEVER_SENT)) from None
 
 
 def _message(answer: _Answer) -> str:

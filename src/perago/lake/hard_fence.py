@@ -3,11 +3,12 @@
 A Lua pre-merge action runs inside the branch's compare-and-swap, and again whenever lakeFS redoes a merge on a newer
 head. It compares the head that the publication expected, which every Perago merge carries in its metadata, with the
 first parent the merge would get. lakeFS reads actions from the merge's *source*, so the file must be in the repository
-before a task starts from it. Hard resets (replacement, relocation) run no action: for those the fence stays soft.
+before a task starts from it. It names no branch: a file that travels with merges between branches would fence the
+wrong one, and only Perago's merges say what they expect. Hard resets (replacement, relocation) run no action: for those
+the fence stays soft.
 """
 
 import io
-import json
 import uuid
 
 from perago.lake.control import LakeControl
@@ -16,12 +17,12 @@ from perago.lake.objects import LakeObjects
 
 ACTION_PATH = "_lakefs_actions/perago_hard_fence.yaml"
 
-_ACTION = """\
+ACTION = """\
 name: perago hard fence
 description: Refuses a Perago publication whose target branch moved after the attempt looked at it.
 on:
   pre-merge:
-    branches: [{branch}]
+    branches: []
 hooks:
   - id: expected_head
     type: lua
@@ -35,11 +36,6 @@ hooks:
 """
 
 
-def action_for(branch: str) -> str:
-    """The action file that fences merges into a branch."""
-    return _ACTION.format(branch=json.dumps(branch))
-
-
 def install(control: LakeControl, objects: LakeObjects, repository: str, branch: str) -> str:
     """Commit the action to a branch, and give the commit that tasks must start from (or after).
 
@@ -47,7 +43,7 @@ def install(control: LakeControl, objects: LakeObjects, repository: str, branch:
     """
     if next(iter(objects.uncommitted(repository, branch)), None) is not None:
         raise LakeError(f"branch {branch} of {repository} has uncommitted changes: commit or reset them first")
-    content = action_for(branch).encode()
+    content = ACTION.encode()
     head = control.head(repository, branch).id
     made_on = f"perago-fence-{uuid.uuid4().hex[:12]}"
     message, metadata = "Install Perago's hard fence", {"perago.phase": "install"}

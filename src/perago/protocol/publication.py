@@ -48,10 +48,19 @@ class Refuse:
 Decision = Complete | Relocate | Merge | Replace | Refuse
 
 
-def decide(head: Commit, input_ref: str, changed: bool) -> Decision:
-    """What an attempt that began at `input_ref` may do with a target whose head is `head`."""
+def decide(head: Commit, input_ref: str, changed: bool, *, by_hand: bool = False) -> Decision:
+    """What an attempt that began at `input_ref` may do with a target whose head is `head`.
+
+    Of a run by hand there are no earlier attempts: a commit beyond its input is somebody's, never an abandoned one.
+    """
     if head.id == input_ref:
         return Merge() if changed else Complete()
+    if by_hand:
+        return Refuse(
+            f"the target's head is {head.id}, not the input {input_ref}: a run by hand replaces nobody's commit, and"
+            " the branch was left untouched; leave --ref out to begin at its head, or name a branch at the input with"
+            " --branch"
+        )
     if head.first_parent == input_ref:
         return Replace() if changed else Relocate()
     return Refuse(

@@ -1,5 +1,8 @@
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel
@@ -8,8 +11,10 @@ from perago.authoring.errors import TaskDefinitionError
 from perago.authoring.guardrails import Directory, Phase, check_files
 from perago.authoring.payload import build_output, parse_input
 from perago.authoring.task import TaskDefinition, definition_of
+from perago.authoring.workspace import WorkspaceSpec
+from perago.data.places import DirectoryPlace, file_uri
 from perago.data.spark_session import carry_code_of
-from perago.data.spark_workspace import DirectoryPlace, PlacedWorkspace, file_uri
+from perago.data.spark_workspace import PlacedWorkspace
 from perago.data.tables import rule_violation
 
 if TYPE_CHECKING:
@@ -30,8 +35,9 @@ def run_task(
     """Run a task as an attempt would, less its servers: input, pre guardrails, body, result, post guardrails.
 
     `params` is the model, or JSON as Conductor would carry it. `workspace` is a directory that holds what the task
-    would find below its prefix; it is changed in place. A task with a SparkWorkspace or rules on tables needs a
-    Spark Connect session as `spark`. A change budget is not checked: there is no commit to compare with.
+    would find below its prefix; it is changed in place, or a copy of it if the task is read-only. A task with a
+    SparkWorkspace or rules on tables needs a Spark Connect session as `spark`. A change budget is not checked: there is
+    no commit to compare with.
     """
     definition = definition_of(function)
     if definition is None:
@@ -54,18 +60,32 @@ def run_definition(
         result = definition.function(given)
         build_output(definition, None, result)
         return result
-    opened = session or _no_session(definition)
+    with _at_hand(definition, definition.workspace, workspace) as root:
+        return _worked(definition, definition.workspace, given, root, session or _no_session(definition))
 
+
+@contextmanager
+def _at_hand(definition: TaskDefinition, spec: WorkspaceSpec, directory: Path) -> Generator[Path]:
+    """The directory a body works on: what a read-only task writes is its own and goes with its copy."""
+    if not spec.read_only or definition.workspace_kind != "path":
+        yield directory
+        return
+    with TemporaryDirectory(prefix="perago-run-") as copies:
+        yield shutil.copytree(directory, Path(copies) / "workspace", symlinks=True)
+
+
+def _worked(
+    definition: TaskDefinition, spec: WorkspaceSpec, given: BaseModel, workspace: Path, opened: OpenSession
+) -> BaseModel:
     def uri(path: str) -> str:
         return file_uri(workspace, path)
 
     def check(phase: Phase) -> None:
-        spec = definition.workspace
-        rules = () if spec is None else spec.pre if phase == "pre" else spec.post
+        rules = spec.pre if phase == "pre" else spec.post
         check_files(Directory(workspace), rules, phase, lambda rule: rule_violation(rule, opened, uri))
 
     check("pre")
-    handed = _handed(definition, workspace, opened)
+    handed = _handed(definition, spec, workspace, opened)
     result = definition.function(handed, given)
     if isinstance(handed, PlacedWorkspace):
         handed.require_stored()
@@ -74,11 +94,13 @@ def run_definition(
     return result
 
 
-def _handed(definition: TaskDefinition, workspace: Path, session: OpenSession) -> Path | PlacedWorkspace:
+def _handed(
+    definition: TaskDefinition, spec: WorkspaceSpec, workspace: Path, session: OpenSession
+) -> Path | PlacedWorkspace:
     if definition.workspace_kind == "path":
         return workspace
     carry_code_of(definition.function)
-    return PlacedWorkspace(session(), DirectoryPlace(workspace))
+    return PlacedWorkspace(session(), DirectoryPlace(workspace, writable=not spec.read_only))
 
 
 def _no_session(definition: TaskDefinition) -> OpenSession:

@@ -1,7 +1,6 @@
 """An executor: one process that imports the task's module once and runs one attempt at a time."""
 
 import contextlib
-import ctypes
 import functools
 import os
 import signal
@@ -31,6 +30,7 @@ from perago.data.spark_engine import engine_for
 from perago.data.spark_files import SparkFiles
 from perago.data.spark_session import AttemptSession, import_client
 from perago.data.workspace import DirectoryFiles, Transferred
+from perago.identity import end_with_parent
 from perago.protocol.attempt import Attempt
 from perago.worker.logs import configure_logs
 from perago.worker.messages import (
@@ -51,7 +51,6 @@ _log = structlog.get_logger("perago.executor")
 FENCE_SECONDS = 30.0
 SPARK_SECONDS = 180.0  # it may be downloaded and started first
 Answer = TypeVar("Answer", FenceAnswer, SparkAnswer)
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def run_executor(settings: ExecutorSettings, pipe: Connection, lifeline: Connect
     _live_and_die_with_the_supervisor(lifeline)
     name, config = f"executor-{settings.slot}", settings.config
     configure_logs(settings.logs, name, config.log_file_max_size, config.log_retention, echo=False)
-    _keep_output_apart(settings.logs / f"{name}.out", config.log_file_max_size)
+    _keep_output_apart(_output_of(settings), config.log_file_max_size)
     serve(settings, pipe)
 
 
@@ -97,6 +96,7 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         while not isinstance(assignment := pipe.recv(), Farewell):
             if isinstance(assignment, Assignment):  # else an answer to a question nobody waits for any more
+                _begin_anew_when_full(_output_of(settings), settings.config.log_file_max_size)
                 run = _Run(assignment, definition, failpoint)
                 conductor = OverPipe(pipe, assignment.execution_id, run.publishes_next)
                 session = AttemptSession(conductor.spark, assignment.execution_id, address)
@@ -233,8 +233,7 @@ def _live_and_die_with_the_supervisor(lifeline: Connection) -> None:
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
 
     def watch() -> None:
         with contextlib.suppress(EOFError, OSError):
@@ -244,10 +243,21 @@ def _live_and_die_with_the_supervisor(lifeline: Connection) -> None:
     threading.Thread(target=watch, name="perago-lifeline", daemon=True).start()
 
 
+def _output_of(settings: ExecutorSettings) -> Path:
+    return settings.logs / f"executor-{settings.slot}.out"
+
+
 def _keep_output_apart(file: Path, max_bytes: int) -> None:
-    """A body's prints go to a file: a flood fills neither the supervisor's terminal nor, begun anew, the disk."""
-    full = file.exists() and file.stat().st_size > max_bytes
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if full else 0), 0o644)
+    """A body's prints go to a file: a flood does not fill the supervisor's terminal."""
+    _begin_anew_when_full(file, max_bytes)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for standard in (1, 2):
         os.dup2(descriptor, standard)
     os.close(descriptor)
+
+
+def _begin_anew_when_full(file: Path, max_bytes: int) -> None:
+    """Before an attempt, so that what the last one printed can be read until then; one alone may print more."""
+    with contextlib.suppress(OSError):  # there is none yet, or none at all where executors are threads
+        if file.stat().st_size > max_bytes:
+            os.truncate(file, 0)  # whoever prints appends, so the file goes on from its new end

@@ -8,6 +8,7 @@ from typing import Any
 from perago.authoring.controls import TaskControls
 from perago.authoring.errors import PeragoError, TaskDefinitionError
 from perago.authoring.task import WorkspaceKind
+from perago.worker.spawning import spawned
 
 _IMPORT_SECONDS = 120.0
 
@@ -25,10 +26,8 @@ class TaskFacts:
 
 def read_facts(module: str) -> TaskFacts:
     """Import the module in a fresh process and bring back what it declares."""
-    spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=_tell, args=(module, theirs), daemon=True)
-    process.start()
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = spawned(_tell, module, theirs, daemon=True)
     theirs.close()
     try:
         if not ours.poll(_IMPORT_SECONDS):

@@ -24,7 +24,8 @@ def bury(config: RuntimeConfig, running: Running) -> None:
         try:
             directory.remove()
         except Exception as error:
-            _log.warning("failed to clean attempt workspace", directory=str(directory.path), error=str(error))
+            path = str(directory.path)
+            _log.warning("failed to clean attempt workspace", directory=path, error=str(error), **running.ids())
 
 
 def collect_leftovers(config: RuntimeConfig, at_work: Collection[str] = ()) -> None:

@@ -20,6 +20,7 @@ from perago.conductor.tasks import PolledTask
 from perago.worker.executor import ExecutorSettings, run_executor, serve
 from perago.worker.messages import Farewell, FromExecutor, ToExecutor
 from perago.worker.pipe import Pipe
+from perago.worker.spawning import spawned
 
 Heard = Callable[["Executor", FromExecutor], None]
 Gone = Callable[["Executor"], None]
@@ -58,11 +59,9 @@ class Executor:
             self._pipe.send(message)
 
     def _launch(self, theirs: Connection) -> None:
-        spawn = multiprocessing.get_context("spawn")
         # Nothing is ever sent over it: it closes when the supervisor is gone, however that happened.
-        lifeline, self._lifeline = spawn.Pipe(duplex=False)
-        process = spawn.Process(target=run_executor, args=(self._settings, theirs, lifeline))
-        process.start()
+        lifeline, self._lifeline = multiprocessing.Pipe(duplex=False)
+        process = spawned(run_executor, self._settings, theirs, lifeline)
         theirs.close()
         lifeline.close()
         self._process = process
@@ -162,6 +161,24 @@ class Running:
     # Held by whatever is written to the task: of two writes at once Conductor may keep the lease extension, and a
     # completed task is in progress again.
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def ids(self) -> dict[str, object]:
+        """What every log line of an attempt carries."""
+        attempt = self.task.attempt
+        return {
+            "workflow": attempt.workflow_instance_id,
+            "task_id": attempt.task_id,
+            "retry_count": attempt.retry_count,
+            "reference": attempt.reference_task_name,
+            "execution_id": self.execution_id,
+            "phase": self._phase(),
+        }
+
+    def _phase(self) -> str:
+        """As far as the supervisor can tell: what goes on while it is running, its executor's lines say."""
+        if self.is_finished:
+            return "completion"
+        return "running" if self.is_sent else "assigned"
 
 
 @dataclass

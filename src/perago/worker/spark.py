@@ -9,6 +9,8 @@ from typing import Protocol
 
 import structlog
 
+from perago.addresses import masked
+
 _log = structlog.get_logger("perago.supervisor")
 
 _END_SECONDS = 60
@@ -37,11 +39,11 @@ class SparkSource:
     async def warm_up(self) -> None:
         """Start the server before the first attempt needs it; what goes wrong is told to the attempt that asks."""
         try:
-            _log.info("Spark is ready", url=(await self.url()).partition("/;")[0])
+            _log.info("Spark is ready", url=masked(await self.url()))
         except Exception as error:
             _log.error("Spark server not started", error=f"{type(error).__name__}: {error}")
 
-    async def end_session(self, url: str, execution_id: str) -> None:
+    async def end_session(self, url: str, execution_id: str) -> int | None:
         """Interrupt what a dead executor left running; by another process, since pyspark has no place in this one."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "perago.data.spark_session", execution_id),
@@ -54,7 +56,7 @@ class SparkSource:
             await asyncio.wait_for(process.communicate(url.encode()), _END_SECONDS)
         except TimeoutError:
             process.kill()
-        _log.info("Spark session ended", execution_id=execution_id, code=process.returncode)
+        return process.returncode
 
     async def stop(self) -> None:
         if self._server is not None:

@@ -51,11 +51,13 @@ def check_lakefs(config: RuntimeConfig, task: TaskFacts) -> None:
 
 
 def check_engine(config: RuntimeConfig, task: TaskFacts) -> None:
-    """A directory workspace's files must be where the chosen engine's workers see them."""
+    """A directory workspace's files must be where the Spark workers that are to use them see them."""
     if task.workspace_kind == "path":
-        from perago.data.spark_engine import engine_for
+        from perago.data.spark_engine import engine_for, require_shared_disk
 
         engine_for(config.data_engine, config.spark_remote, no_session)
+        if task.needs_spark:
+            require_shared_disk(config.spark_remote, f"{task.name} has rules on tables", "unset SPARK_REMOTE")
 
 
 def check_spark(task: TaskFacts) -> None:

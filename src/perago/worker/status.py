@@ -45,8 +45,14 @@ def serve_status(address: str, healthy: Report, ready: Report, registry: Collect
 
     try:
         server = ThreadingHTTPServer((host or "127.0.0.1", int(port)), Page)
-    except (OSError, ValueError, OverflowError) as error:
-        raise RuntimeConfigError(f"--http {address} cannot be served: {error}") from error
+    except OSError as error:
+        raise RuntimeConfigError(
+            f"--http {address} cannot be served: {error.strerror}; name an address and a free port of this machine"
+        ) from error
+    except (ValueError, OverflowError) as error:
+        raise RuntimeConfigError(
+            f"--http {address} cannot be served: write HOST:PORT, or :8090 for loopback"
+        ) from error
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="perago-status", daemon=True).start()
     try:

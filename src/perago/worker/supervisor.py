@@ -35,7 +35,7 @@ from perago.worker.messages import (
     SparkQuestion,
 )
 from perago.worker.metrics import Metrics
-from perago.worker.results import Results, ids_of
+from perago.worker.results import Results
 from perago.worker.slot import Executor, Running, Slot, ThreadExecutor
 from perago.worker.spark import SparkSource
 from perago.worker.vitals import Vitals
@@ -163,7 +163,7 @@ class Supervisor:
         killed = 0
         for slot in self._slots:
             if slot.running is not None and not slot.running.is_finished and chosen(slot.running):
-                _log.warning("attempt killed at shutdown", slot=slot.number, **ids_of(slot.running.task))
+                _log.warning("attempt killed at shutdown", slot=slot.number, **slot.running.ids())
                 killed += 1
                 if slot.executor is not None and slot.executor.can_be_killed:
                     slot.executor.kill()  # and its death is told
@@ -228,12 +228,11 @@ class Supervisor:
         return found or await self._conductor.poll(name, worker, 1, LONG_POLL_SECONDS)
 
     def _assign(self, slot: Slot, task: PolledTask) -> None:
-        execution_id = uuid.uuid4().hex
-        running = Running(task, execution_id)
+        running = Running(task, uuid.uuid4().hex)
         slot.running = running
         self.metrics.busy_slots.inc()
         running.heartbeat = asyncio.create_task(self._leases.keep(slot, running))
-        _log.info("assigned", slot=slot.number, execution_id=execution_id, **ids_of(task))
+        _log.info("assigned", slot=slot.number, **running.ids())
         nobody_comes = self._draining.is_set() and slot.executor is None  # the dead are no longer replaced
         if self._no_more or nobody_comes:
             self._refuse(slot, running)
@@ -330,7 +329,8 @@ class Supervisor:
         was_ready = slot.is_ready
         running, slot.is_ready, slot.executor = slot.running, False, None
         slot.generation += 1
-        _log.warning("executor ended", slot=slot.number, how=how, restart_in=slot.backoff)
+        ids = running.ids() if running is not None else {}
+        _log.warning("executor ended", slot=slot.number, how=how, restart_in=slot.backoff, **ids)
         # An attempt it never got waits for the next executor, but not for one after another that cannot start.
         waits = running is not None and not running.is_sent and was_ready and not self._draining.is_set()
         if running is not None and not running.is_finished and not waits:
@@ -346,7 +346,8 @@ class Supervisor:
         """At once, however long Conductor takes: no Spark job goes on writing for a dead executor."""
         try:
             if running.spark is not None:
-                await self._spark.end_session(running.spark, running.execution_id)
+                code = await self._spark.end_session(running.spark, running.execution_id)
+                _log.info("Spark session ended", code=code, **running.ids())
         finally:
             await asyncio.get_running_loop().run_in_executor(self._undertaker, bury, self._config, running)
 
@@ -382,12 +383,12 @@ class Supervisor:
             self._changed.set()
             try:
                 look_first = result.status != "COMPLETED" or time.monotonic() - running.since > _SURELY_CURRENT_SECONDS
-                told = await self._results.tell(running.task, result, running.writing, look_first=look_first)
+                told = await self._results.tell(running, result, look_first=look_first)
             finally:
                 if running.heartbeat is not None:
                     running.heartbeat.cancel()
         if told:
-            await self._results.read_back(running.task, result)
+            await self._results.read_back(running, result)
 
     # Leftovers and life signs
 
