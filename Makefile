@@ -9,6 +9,9 @@ RUN := .venv/bin/
 # Many tests wait for a server or a lease, so there may be more of them at once than cores.
 WORKERS ?= 5
 
+# Where it is set, each of a thousand processes would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test check lint bench format lock clean
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from xdist.scheduler import LoadScopeScheduling
 
 from perago.config import RuntimeConfig, load_runtime_config
@@ -27,6 +28,10 @@ SETTINGS = {
 }
 
 
+# Its way with tracebacks, drawn with every local variable, took a tenth of the whole run.
+*_PROCESSORS, _ = structlog.get_config()["processors"]
+_PLAIN = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+structlog.configure(processors=[*_PROCESSORS, _PLAIN])
 # Else each look at a branch waits 3 ms for others to share it with.
 os.environ.setdefault("LAKEFS_GRAVELER_MAX_BATCH_DELAY", "0s")
 # A server of one test ends before a thorough compilation of it has paid. The quick one alone would have 48 MB for its

@@ -59,9 +59,9 @@ def build(workspace: Path, params: Params) -> Result:
 IMPORTED_TWICE_AT_MOST = """
 from pathlib import Path
 
-with Path("imports").open("a") as imports:
+with Path(__file__).with_name("imports").open("a") as imports:
     imports.write("once\\n")
-if len(Path("imports").read_text().splitlines()) > 2:
+if len(Path(__file__).with_name("imports").read_text().splitlines()) > 2:
     raise RuntimeError("imported once too often")
 """
 

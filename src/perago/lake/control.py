@@ -3,14 +3,13 @@
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
 import urllib3
 from lakefs_sdk.api.branches_api import BranchesApi
 from lakefs_sdk.api.commits_api import CommitsApi
-from lakefs_sdk.api.experimental_api import ExperimentalApi
 from lakefs_sdk.api.refs_api import RefsApi
-from lakefs_sdk.api.repositories_api import RepositoriesApi
 from lakefs_sdk.api_client import ApiClient
 from lakefs_sdk.configuration import Configuration
 from lakefs_sdk.exceptions import ApiException
@@ -45,12 +44,24 @@ class LakeControl:
         )
         # The SDK re-sends PUT and DELETE by itself otherwise.
         configuration.retries = cast("Any", urllib3.Retry(0, redirect=0))
-        api = ApiClient(configuration)
-        self._repositories = cast("Any", RepositoriesApi(api))
-        self._branches = cast("Any", BranchesApi(api))
-        self._commits = cast("Any", CommitsApi(api))
-        self._refs = cast("Any", RefsApi(api))
-        self._experimental = cast("Any", ExperimentalApi(api))
+        self._api = ApiClient(configuration)
+        self._branches = cast("Any", BranchesApi(self._api))
+        self._commits = cast("Any", CommitsApi(self._api))
+        self._refs = cast("Any", RefsApi(self._api))
+
+    # Few attempts need these two, and importing them is a fifth of an executor's start.
+
+    @cached_property
+    def _repositories(self) -> Any:
+        from lakefs_sdk.api.repositories_api import RepositoriesApi
+
+        return RepositoriesApi(self._api)
+
+    @cached_property
+    def _experimental(self) -> Any:
+        from lakefs_sdk.api.experimental_api import ExperimentalApi
+
+        return ExperimentalApi(self._api)
 
     def ensure_repository(self, name: str, storage_namespace: str, default_branch: str = "main") -> bool:
         """Create a repository; False when one of that name exists already."""

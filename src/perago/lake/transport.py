@@ -76,7 +76,6 @@ class Connections:
 
     def __init__(self) -> None:
         self._local = threading.local()
-        self._tls = ssl.create_default_context()
 
     def send(self, request: Request, read: "Callable[[Response], Read]") -> Read:
         """Send a request and give what `read` makes of its response; one not read to its end costs the connection."""
@@ -84,7 +83,7 @@ class Connections:
         connection = pool.pop(request.origin, None)
         try:
             if connection is None:
-                connection = _Connection(request.origin, self._tls)
+                connection = _Connection(request.origin, self._tls if request.origin.scheme == "https" else None)
             response = connection.exchange(request)
             result = read(response)
             if response.is_finished and response.keeps_alive:
@@ -97,6 +96,11 @@ class Connections:
             if connection is not None:
                 connection.close()
 
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Made when the first server wants it: reading the system's certificates takes some 25 ms."""
+        return ssl.create_default_context()
+
     def _pool(self) -> "dict[Origin, _Connection]":
         pool: dict[Origin, _Connection] | None = getattr(self._local, "pool", None)
         if pool is None:
@@ -105,12 +109,10 @@ class Connections:
 
 
 class _Connection:
-    def __init__(self, origin: Origin, tls: ssl.SSLContext) -> None:
+    def __init__(self, origin: Origin, tls: ssl.SSLContext | None) -> None:
         connected = socket.create_connection((origin.host, origin.port), _TIMEOUT_SECONDS)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = (
-            tls.wrap_socket(connected, server_hostname=origin.host) if origin.scheme == "https" else connected
-        )
+        self._socket = tls.wrap_socket(connected, server_hostname=origin.host) if tls is not None else connected
         self._answers = cast("BufferedReader", self._socket.makefile("rb", CHUNK))
 
     def exchange(self, request: Request) -> "Response":
