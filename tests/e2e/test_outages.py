@@ -33,13 +33,12 @@ CONTROLS = TaskControls(
     ),
 )
 """
-BODY = """
+BODY = f"""
 import time
 from pathlib import Path
 from pydantic import BaseModel
-from controls import CONTROLS
 from perago import WorkspaceSpec, task
-
+{CONTROLS}
 class Params(BaseModel):
     notes: str
 
@@ -110,7 +109,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[DevStack]:
 @pytest.fixture
 def fleet(stack: DevStack, tmp_path: Path) -> Generator[Fleet]:
     made = Fleet.at(Servers(stack, stack.environment()), tmp_path)
-    (tmp_path / "controls.py").write_text(CONTROLS)
     with made.conductor:
         yield made
 
