@@ -71,7 +71,7 @@ class PlayedConductor:
 
 
 def results_of(conductor: PlayedConductor | ConductorClient, seconds: float = 60) -> Results:
-    return Results(cast("ConductorClient", conductor), "me", Metrics("work"), seconds, at_once=2)
+    return Results(cast("ConductorClient", conductor), "me", Metrics("work"), seconds, jobs=4)
 
 
 async def told(telling: Results, running: Running) -> None:

