@@ -31,7 +31,8 @@ def table(notes, workspace, start):
 
 def endless_once(notes, workspace, start):
     if start == 1:
-        workspace.write(workspace.spark.range(0, 10**7, 1, 100_000), "t")
+        slowly = "java_method('java.lang.Thread', 'sleep', 50L)"  # a hundred thousand tasks that take no processor
+        workspace.write(workspace.spark.range(0, 100_000, 1, 100_000).selectExpr("id", slowly), "t")
 """
 OWN_SPARK = {"SPARK_REMOTE": ""}
 

