@@ -3,16 +3,19 @@
 import json
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 from pydantic import BaseModel, create_model
 
 from perago import TaskDefinition, TaskInputError, build_taskdef, task
 from perago.authoring.payload import build_output, parse_input
 from perago.authoring.task import definition_of
 from tests.unit.shapes import KEYS, Json, Shape
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 checked = settings(max_examples=100, deadline=None)
 
@@ -106,7 +109,9 @@ def accepted_by_the_attempt(case: Case) -> bool:
 
 
 @cache
-def validator(definition: TaskDefinition, side: str) -> Draft202012Validator:
+def validator(definition: TaskDefinition, side: str) -> "Draft202012Validator":
+    from jsonschema import Draft202012Validator  # two seconds, in which it builds the grammars of its formats
+
     schema = build_taskdef(definition)[side]["data"]
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)

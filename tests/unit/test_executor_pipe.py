@@ -57,6 +57,9 @@ def pipe() -> Generator[tuple[Connection, Connection]]:
     ours, theirs = Pipe()
     with ours, theirs:
         yield ours, theirs
+        for thread in threading.enumerate():
+            if isinstance(thread, Answering):
+                thread.join()  # what it still sends or closes must not meet our closing
 
 
 def asking(theirs: Connection, *, last: bool = False) -> OverPipe:
@@ -149,11 +152,10 @@ def test_a_supervisor_that_ends_before_its_answer_fails_the_fence(pipe: tuple[Co
         pipe[0].close()
         return []
 
-    supervisor = Answering(pipe[0], ends)
+    Answering(pipe[0], ends)
 
     with pytest.raises((EOFError, OSError)):
         asking(pipe[1]).current(ATTEMPT)
-    supervisor.join()  # its closing must not meet the fixture's
 
 
 # The executor's loop

@@ -4,11 +4,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
-from perago.authoring.payload import input_schema
 from perago.authoring.wiring import wiring_problems
 from perago.authoring.workflow import workflow_task_names
+from tests.unit.cases import validator
 from tests.unit.wiring import (
     BUILD,
     INGEST,
@@ -364,7 +363,6 @@ def test_a_path_that_does_not_exist_is_reported_once_not_as_a_misfit_too() -> No
     assert len(problems(ingest(), build(limit="${ingest.output.result.nowhere}"))) == 1
 
 
-BUILD_INPUT = Draft202012Validator(input_schema(TASKS[1]))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["first", "last", "label"]), inner),
@@ -387,7 +385,7 @@ def test_a_literal_is_refused_exactly_when_the_schema_refuses_it(field: str, val
     workspace = {"repository": "lake", "branch": "main", "ref_type": "commit", "ref": "c0ffee"}
     task_input = {"workspace": workspace, "params": {"limit": 1, field: value}}
     found = problems(simple("build", "features.build", **task_input))
-    assert (found == []) == BUILD_INPUT.is_valid(task_input)
+    assert (found == []) == validator(TASKS[1], "inputSchema").is_valid(task_input)
 
 
 @settings(deadline=None)

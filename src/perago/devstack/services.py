@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -147,7 +148,7 @@ def lakefs_ready(url: str, credentials: Credentials) -> bool:
     """Ready once it knows our user, which it makes after it begins to listen."""
     key = (credentials.lakefs_access_key_id, credentials.lakefs_secret_access_key.get_secret_value())
     try:
-        answer = httpx.get(f"{url}/api/v1/repositories?amount=1", auth=key, timeout=_PROBE_SECONDS)
+        answer = _asked(f"{url}/api/v1/repositories?amount=1", auth=key)
     except httpx.HTTPError:
         return False
     return answer.status_code == HTTPStatus.OK
@@ -155,10 +156,15 @@ def lakefs_ready(url: str, credentials: Credentials) -> bool:
 
 def conductor_ready(url: str) -> bool:
     try:
-        answer = httpx.get(f"{url.removesuffix('/api')}/api/health", timeout=_PROBE_SECONDS)
+        answer = _asked(f"{url.removesuffix('/api')}/api/health")
         return answer.status_code == HTTPStatus.OK and answer.json().get("healthy") is True
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, AttributeError):
         return False
+
+
+def _asked(url: str, **options: Any) -> httpx.Response:
+    """Certificates are read only for those who need them: that takes longer than an answer, and many are asked for."""
+    return httpx.get(url, timeout=_PROBE_SECONDS, verify=url.startswith("https:"), **options)
 
 
 def spark_ready(url: str) -> bool:
