@@ -164,7 +164,7 @@ def conductor_ready(url: str) -> bool:
 
 def _asked(url: str, **options: Any) -> httpx.Response:
     """Certificates are read only for those who need them: that takes longer than an answer, and many are asked for."""
-    return httpx.get(url, timeout=_PROBE_SECONDS, verify=url.startswith("https:"), **options)
+    return httpx.get(url, timeout=_PROBE_SECONDS, verify=not url.startswith("http:"), **options)
 
 
 def spark_ready(url: str) -> bool:
