@@ -33,7 +33,7 @@ class Results:
         self._metrics = metrics
         self._limit_seconds = limit_seconds
         self._calm_from = 0.0
-        # As many as jobs would take a busy Conductor's connections from its polls and results: 8 % of their rate.
+        # As many as jobs would take a busy Conductor's connections from its polls and results.
         self._reading_back = asyncio.Semaphore(max(1, jobs // 2))
 
     async def tell(self, running: Running, result: TaskResult, *, look_first: bool) -> bool:
