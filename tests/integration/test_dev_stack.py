@@ -149,6 +149,13 @@ def test_a_given_port_is_used(stack: DevStack, options: StackOptions) -> None:
     assert lakefs_of(stack).url == f"http://127.0.0.1:{port}"
 
 
+def test_chosen_ports_are_not_lent_to_clients_while_a_crashed_server_is_away() -> None:
+    lent = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(lent.read_text().split()[0]) if lent.exists() else 49152
+
+    assert {processes.free_port() < first for _ in range(20)} == {True}
+
+
 def test_only_loopback_is_listened_on(servers: Servers) -> None:
     pids = {report.pid for report in servers.stack.status()}
 

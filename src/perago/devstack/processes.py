@@ -1,6 +1,7 @@
 """Server processes of the stack: started apart from the terminal, known again by id and start time."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 from perago.identity import end_with_parent, lives, process_start
 
 LOOPBACK = "127.0.0.1"
+_FOR_SERVERS = range(20_000, 32_768)
 _FOR_CLIENTS = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
 
@@ -86,9 +88,9 @@ def stop(process: ProcessId, patience: float = 15) -> None:
 
 
 def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """A port below those that systems lend to clients: one of theirs may be lent while a crashed server is away."""
+    tried = random.SystemRandom().sample(_FOR_SERVERS, k=100)
+    return next(port for port in [*tried, _lent_port()] if is_free(port))
 
 
 def is_free(port: int) -> bool:
@@ -99,6 +101,12 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _lent_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
 
 
 def holder_of(port: int) -> str:
