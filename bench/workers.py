@@ -103,9 +103,9 @@ class Fleet:
         return [self._http.post(f"/workflow/{name}", json=given).raise_for_status().text for given in inputs]
 
     def finished(self, workflows: list[str]) -> list[dict[str, Any]]:
-        """Wait for all of them, and give their tasks."""
+        """Wait for all of them, and give their tasks. Looks at the last one first: Conductor has enough to do."""
         tasks: list[dict[str, Any]] = []
-        for workflow in workflows:
+        for workflow in reversed(workflows):
             while (told := self._http.get(f"/workflow/{workflow}").json())["status"] == "RUNNING":
                 time.sleep(0.05)
             assert told["status"] == "COMPLETED", told.get("reasonForIncompletion")

@@ -35,6 +35,7 @@ from perago.worker.messages import (
     SparkQuestion,
 )
 from perago.worker.metrics import Metrics
+from perago.worker.polling import Polling
 from perago.worker.results import Results
 from perago.worker.slot import Executor, Running, Slot, ThreadExecutor
 from perago.worker.spark import SparkSource
@@ -42,13 +43,11 @@ from perago.worker.vitals import Vitals
 
 _log = structlog.get_logger("perago.supervisor")
 
-LONG_POLL_SECONDS = 2.0  # a worker that drains waits for it
 _REPORT_SECONDS = 60.0
 _LONGEST_BACKOFF = 30.0
 _LAST_WORDS_SECONDS = 5.0
 _GOODBYE_SECONDS = 3.0
 _NOW_SECONDS = 0.2
-_GATHER_SECONDS = 0.004
 _SURELY_CURRENT_SECONDS = 1.0
 
 
@@ -94,6 +93,10 @@ class Supervisor:
         limit = budget.conductor_completion_timeout_seconds if budget else _REPORT_SECONDS
         self._results = Results(conductor, worker_id, self.metrics, limit, jobs)
         self._leases = Leases(conductor, worker_id, self.metrics, budget)
+        self._polling = Polling(
+            *(conductor, definition.name, worker_id, self._slots, self._changed, self.vitals, self.metrics),
+            assign=self._assign,
+        )
         self._no_more = False
         self._ever_ready = False
         self._spark = spark
@@ -111,7 +114,7 @@ class Supervisor:
         self.vitals.watch(self._over)
         for slot in self._slots:
             self._start(slot)
-        polling = asyncio.create_task(self._poll_forever())
+        polling = asyncio.create_task(self._polling.until(self._draining))
         others = [asyncio.create_task(work) for work in (self._collect_forever(), self._beat(), self._warm_up())]
         try:
             killed = await self._drained(polling)
@@ -191,41 +194,7 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, asked)
 
-    # Polling
-
-    async def _poll_forever(self) -> None:
-        trouble = 0
-        while not self._draining.is_set():
-            free = [slot for slot in self._slots if slot.is_ready and slot.running is None]
-            if not free:
-                self._changed.clear()
-                await self._changed.wait()
-                continue
-            if len(free) < len(self._slots):
-                await asyncio.sleep(_GATHER_SECONDS)  # short attempts end together: one poll for all of them
-                free = [slot for slot in self._slots if slot.is_ready and slot.running is None]
-            if not free:  # their executors died just now: a task polled for nobody would be lost
-                continue
-            try:
-                self.vitals.waiting_to_poll_since = self.vitals.waiting_to_poll_since or time.monotonic()
-                with self.metrics.poll_seconds.time():
-                    tasks = await asyncio.wait_for(self._take(len(free)), LONG_POLL_SECONDS + 20)
-                trouble = 0
-            except Exception as error:  # whatever it is, a worker that no longer polls helps nobody
-                trouble += 1
-                _log.warning("poll failed", error=f"{type(error).__name__}: {error}", times=trouble)
-                await asyncio.sleep(min(0.2 * 2**trouble, 5.0))
-                continue
-            self.vitals.last_poll, self.vitals.waiting_to_poll_since = time.monotonic(), None
-            # A slot's executor may have died while the poll waited: the task then waits for the next one.
-            for slot, task in zip(sorted(free, key=lambda slot: not slot.is_ready), tasks, strict=False):
-                self._assign(slot, task)
-
-    async def _take(self, count: int) -> list[PolledTask]:
-        """Take what is there, else wait for one; what came with it is taken next time, so that no error loses it."""
-        name, worker = self._definition.name, self._worker_id
-        found = await self._conductor.poll(name, worker, count)
-        return found or await self._conductor.poll(name, worker, 1, LONG_POLL_SECONDS)
+    # Attempts
 
     def _assign(self, slot: Slot, task: PolledTask) -> None:
         running = Running(task, uuid.uuid4().hex)
