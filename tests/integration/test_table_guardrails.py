@@ -131,9 +131,10 @@ WHOLE_NUMBERS: dict[str, tuple[pa.DataType, list[int | None], list[int | None]]]
 
 
 @pytest.mark.parametrize("shape", WHOLE_NUMBERS)
-def test_a_key_of_whole_numbers_is_unique_until_one_of_them_repeats(
-    spark: SparkSession, tmp_path: Path, shape: str
+def test_a_key_of_whole_numbers_in_a_large_table_is_unique_until_one_of_them_repeats(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
+    monkeypatch.setattr(table_keys, "_MOST_FETCHED", 0)
     kind, first, second = WHOLE_NUMBERS[shape]
     folder = parquet(tmp_path / "numbers", {"n": pa.array(first, kind)})
     parquet(folder, {"n": pa.array(second, kind)})
@@ -149,16 +150,28 @@ def test_a_key_of_whole_numbers_is_unique_until_one_of_them_repeats(
         )
 
 
-@pytest.mark.parametrize("most_fetched", [0, 100], ids=["grouped by Spark", "sorted here"])
-def test_a_key_of_texts_is_unique_until_one_of_them_repeats(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_fetched: int
+@pytest.mark.parametrize(
+    ("most_fetched", "first", "second"),
+    [(0, ["a", "b"], ["c", None]), (100, ["a", "b"], ["c", None]), (100, [0, -1], [HIGHEST, None])],
+    ids=["texts grouped by Spark", "texts sorted here", "numbers sorted here"],
+)
+def test_a_key_is_unique_until_one_of_its_values_repeats(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most_fetched: int,
+    first: list[Any],
+    second: list[Any],
 ) -> None:
     monkeypatch.setattr(table_keys, "_MOST_FETCHED", most_fetched)
-    folder = parquet(tmp_path / "names", {"n": ["a", "b"]})
-    parquet(folder, {"n": ["c", None]})
+    batch_rows = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    folder = parquet(tmp_path / "keys", {"n": first})
+    parquet(folder, {"n": second})
     assert found(spark, folder, unique=["n"]) is None
-    parquet(folder, {"n": ["a"]})
-    assert found(spark, folder, unique=["n"]) == "5 rows: n is not unique: 1 key repeated (e.g. {n=a} 2 times)"
+    parquet(folder, {"n": first[:1]})
+    told = f"5 rows: n is not unique: 1 key repeated (e.g. {{n={first[0]}}} 2 times)"
+    assert found(spark, folder, unique=["n"]) == told
+    assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == batch_rows
 
 
 def test_every_broken_rule_is_told_at_once_with_counts_and_masked_rows(spark: SparkSession, orders: Path) -> None:
