@@ -14,7 +14,7 @@ from typing import Any
 
 from perago.authoring.tables import Key
 from perago.data.table_columns import column, column_type
-from perago.data.table_reading import spark_functions
+from perago.data.table_reading import OpenTable, spark_functions
 from perago.data.table_samples import Samples
 
 _MOST_FETCHED = 8_000_000  # hashes: 64 MB, held twice while they are sorted
@@ -29,9 +29,9 @@ _WIDEST_GAPS = 16  # numbers a row: two bytes of bitmap
 class KeyCheck:
     """One key of a table. `measures` are to be taken in the same pass as the other rules'."""
 
-    def __init__(self, table: Any, key: Key) -> None:
+    def __init__(self, table: OpenTable, key: Key) -> None:
         functions = spark_functions()
-        self._table = table
+        self._rows = table.rows
         self._key = key
         self._columns = [column(table.schema, name) for name in key]
         self.measures: list[Any] = []
@@ -46,7 +46,7 @@ class KeyCheck:
             return
         names = [f"k{index}" for index in range(len(self._key))]
         named = [value.alias(name) for value, name in zip(self._columns, names, strict=True)]
-        repeated = self._table.select(*named).groupBy(*names).count().where("count > 1")
+        repeated = self._rows.select(*named).groupBy(*names).count().where("count > 1")
         total = repeated.count()
         if total:
             shown = self._key[0] if len(self._key) == 1 else f"({', '.join(self._key)})"
@@ -74,7 +74,7 @@ class KeyCheck:
         functions = spark_functions()
         number = self._columns[0].cast("bigint") - functions.lit(lowest).cast("bigint")
         marks = functions.bitmap_construct_agg(functions.bitmap_bit_position(number))
-        bitmaps = self._table.groupBy(functions.bitmap_bucket_number(number)).agg(marks.alias("marks"))
+        bitmaps = self._rows.groupBy(functions.bitmap_bucket_number(number)).agg(marks.alias("marks"))
         return bitmaps.agg(functions.sum(functions.bitmap_count("marks"))).collect()[0][0] or 0
 
     def _hashed(self) -> Any:
@@ -82,12 +82,12 @@ class KeyCheck:
         functions = spark_functions()
         # A hash skips NULLs, so (NULL, 1) and (1, NULL) would be one without saying where they are.
         nulls = [value.isNull() for value in self._columns] if len(self._columns) > 1 else []
-        return self._table.select(functions.xxhash64(*self._columns, *nulls).alias("hash"))
+        return self._rows.select(functions.xxhash64(*self._columns, *nulls).alias("hash"))
 
     def _hashes_repeat_here(self) -> bool:
         import numpy  # comes with pyspark, which not every task needs
 
-        with _large_batches(self._table.sparkSession):
+        with _large_batches(self._rows.sparkSession):
             chunks = self._hashed().toArrow().column("hash").chunks
         values = numpy.concatenate([chunk.to_numpy() for chunk in chunks])  # a copy: Arrow's own must not be sorted
         values.sort()

@@ -3,9 +3,10 @@
 import logging
 import re
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perago.authoring.tables import RequireTable
 from perago.extras import extra
@@ -63,8 +64,15 @@ def spark_functions() -> Any:
     return functions
 
 
-def open_table(spark: "SparkSession", rule: RequireTable, location: str) -> Any:
-    """The table as a DataFrame with its schema known; no rows are read, but for what infers a CSV's or JSON's types."""
+class OpenTable(NamedTuple):
+    """A table's schema, and its rows as a DataFrame of just that schema."""
+
+    schema: Any
+    rows: Any
+
+
+def open_table(spark: "SparkSession", rule: RequireTable, location: str) -> OpenTable:
+    """A table with its schema known; no rows are read, but for what infers a CSV's or JSON's types."""
     with spark_errors_as_unreadable(rule):
         reader: Any = spark.read
         files: list[str] = []
@@ -73,12 +81,19 @@ def open_table(spark: "SparkSession", rule: RequireTable, location: str) -> Any:
             if not files:
                 raise UnreadableTableError("the directory holds no files")
         chosen = rule.format or _format_of(rule.path, files)
-        if files:
-            _refuse_empty_files(spark, chosen, location, files)
-        table: Any = spark.read.format(chosen).options(**_OPTIONS.get(chosen, {})).load(location)
-        if not table.schema.fields:
+        format_reader: Any = spark.read.format(chosen).options(**_OPTIONS.get(chosen, {}))
+        rows = format_reader.load(location)
+        with ThreadPoolExecutor(1, thread_name_prefix="perago-schema") as beside:
+            found = beside.submit(lambda: rows.schema)
+            if files:
+                _refuse_empty_files(spark, chosen, location, files)  # tells more than what Spark says of such a file
+            schema = found.result()
+        if not schema.fields:
             raise UnreadableTableError(f"no columns were found in it, read as {chosen}")
-        return table
+        if chosen != "delta":  # which has its schema in its log, and takes no other
+            # Else each job would find it anew: in the footers of all files, or in all of a CSV's or JSON's text.
+            rows = format_reader.schema(schema).load(location)
+        return OpenTable(schema, rows)
 
 
 @contextmanager

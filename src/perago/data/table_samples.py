@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from perago.authoring.tables import Key, RequireTable
+from perago.data.table_reading import OpenTable
 
 _SAMPLES = 3
 _SHOWN_COLUMNS = 8
@@ -14,9 +15,9 @@ _LONGEST = 80
 class Samples:
     """Rows of one table for the messages of its rules; looked up only for rules that are broken."""
 
-    def __init__(self, rule: RequireTable, table: Any) -> None:
+    def __init__(self, rule: RequireTable, table: OpenTable) -> None:
         self._mask = frozenset(rule.mask)
-        self._table = table
+        self._rows = table.rows
         self._columns: list[str] = table.schema.names
         self._keys = {column.partition(".")[0] for key in rule.keys for column in key}
 
@@ -27,7 +28,7 @@ class Samples:
         chosen = set([*first, *(name for name in self._columns if name not in first)][:_SHOWN_COLUMNS])
         shown = [name for name in self._columns if name in chosen]
         quoted = [f"`{name.replace('`', '``')}`" for name in shown]
-        rows = self._table.where(broken).select(*quoted).limit(_SAMPLES).collect()
+        rows = self._rows.where(broken).select(*quoted).limit(_SAMPLES).collect()
         return _examples([self._row(shown, row) for row in rows])
 
     def of_keys(self, key: Key, repeated: Any) -> str:

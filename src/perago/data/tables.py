@@ -14,7 +14,13 @@ from perago.authoring.guardrails import Guardrail
 from perago.authoring.tables import ChangeBudget, RequireTable
 from perago.data.table_columns import column, column_type
 from perago.data.table_keys import KeyCheck
-from perago.data.table_reading import UnreadableTableError, open_table, spark_errors_as_unreadable, spark_functions
+from perago.data.table_reading import (
+    OpenTable,
+    UnreadableTableError,
+    open_table,
+    spark_errors_as_unreadable,
+    spark_functions,
+)
 from perago.data.table_samples import Samples
 
 if TYPE_CHECKING:
@@ -118,7 +124,7 @@ def _schema_problems(rule: RequireTable, schema: Any) -> Iterator[str]:
             yield f"freshness: column {name} is {kind.simpleString()}, not a date or a timestamp"
 
 
-def _contents_problems(rule: RequireTable, table: Any, now: datetime) -> str | None:
+def _contents_problems(rule: RequireTable, table: OpenTable, now: datetime) -> str | None:
     functions = spark_functions()
     broken = {f"{name} is missing in": _is_missing(table.schema, name) for name in rule.filled_columns}
     broken |= {f"{condition} is broken by": _is_not_true(condition) for condition in rule.conditions}
@@ -129,7 +135,9 @@ def _contents_problems(rule: RequireTable, table: Any, now: datetime) -> str | N
         measures.append(functions.unix_micros(newest.cast("timestamp")))
     measures += [measure for key in keys for measure in key.measures]
     # Positions, not names: two rules may read alike.
-    measured = iter(table.agg(*(measure.alias(f"m{index}") for index, measure in enumerate(measures))).collect()[0])
+    measured = iter(
+        table.rows.agg(*(measure.alias(f"m{index}") for index, measure in enumerate(measures))).collect()[0]
+    )
     rows = next(measured)
     samples = Samples(rule, table)
     found = list(_row_count_problems(rule, rows))
@@ -203,7 +211,7 @@ def _comparison_problems(spark: "SparkSession", budget: ChangeBudget, table: Com
         after = open_table(spark, table.rule, table.after) if table.after is not None else None
         if budget.rows is not None:
             with spark_errors_as_unreadable(table.rule):
-                counts = before.count(), after.count() if after is not None else 0
+                counts = before.rows.count(), after.rows.count() if after is not None else 0
             yield from _band_problems(budget.rows, *counts)
         if budget.schema is not None and after is None:
             yield f"the table is gone, its schema must stay {budget.schema}"
