@@ -15,7 +15,7 @@ from perago.worker.polling import LONG_POLL_SECONDS, Polling
 from perago.worker.slot import Running, Slot
 from perago.worker.vitals import Vitals
 from tests.unit.test_results import polled
-from tests.unit.test_supervisor_times import quickly
+from tests.unit.test_supervisor_times import now, quickly
 
 
 class Queue:
@@ -142,6 +142,17 @@ def test_what_a_poll_brings_after_the_stop_is_assigned_and_nothing_more_is_asked
             asked = list(queue.asked)
         assert queue.asked == asked
         assert sorted(slot for slot, _ in place.assigned) == [0, 1]
+
+    quickly(test())
+
+
+def test_a_stop_waits_for_the_long_poll_under_way_and_for_no_other() -> None:
+    async def test() -> None:
+        place = Place(Queue(), 4)
+        async with place.at_work():
+            await asyncio.sleep(10)
+            stopped = now()
+        assert now() - stopped <= LONG_POLL_SECONDS + 0.1
 
     quickly(test())
 

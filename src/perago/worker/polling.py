@@ -65,7 +65,7 @@ class Polling:
             try:
                 self._vitals.waiting_to_poll_since = self._vitals.waiting_to_poll_since or time.monotonic()
                 with self._metrics.poll_seconds.time():
-                    tasks = await asyncio.wait_for(self._take(len(claimed)), LONG_POLL_SECONDS + _ANSWER_SECONDS)
+                    tasks = await asyncio.wait_for(self._take(len(claimed), over), LONG_POLL_SECONDS + _ANSWER_SECONDS)
                 trouble = 0
                 self._vitals.last_poll, self._vitals.waiting_to_poll_since = time.monotonic(), None
                 # A slot's executor may have died while the poll waited: the task then waits for the next one.
@@ -97,11 +97,11 @@ class Polling:
         self._changed.clear()
         await self._changed.wait()
 
-    async def _take(self, count: int) -> list[PolledTask]:
+    async def _take(self, count: int, over: asyncio.Event) -> list[PolledTask]:
         """Take what is there, else wait for one; what came with it is taken next time, so that no error loses it."""
         name, worker = self._task_name, self._worker_id
         found = await self._conductor.poll(name, worker, count)
         if found:
             return found
         async with self._waiting:  # an idle worker asks with one poll, not with all of them
-            return await self._conductor.poll(name, worker, 1, LONG_POLL_SECONDS)
+            return [] if over.is_set() else await self._conductor.poll(name, worker, 1, LONG_POLL_SECONDS)
