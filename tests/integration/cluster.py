@@ -19,6 +19,8 @@ from perago.devstack.progress import Reporter
 from perago.devstack.provision import s3a_jars
 from perago.devstack.services import spark_launch, spark_ready
 
+# Spark runs no second copy of a task on the host of the first, and takes a host for its address.
+HOSTS = (LOOPBACK, "127.0.0.2")
 # The cluster starts its executors with a module that the bundled Java lacks and that nothing here needs.
 JAVA = """#!/bin/sh
 for word do
@@ -54,7 +56,6 @@ def standalone(folder: Path, *options: str) -> Generator[Cluster]:
             "SPARK_HOME": str(home),
             "SPARK_SCALA_VERSION": "2.13",  # or the workers look for it in directories that only a build has
             "JAVA_HOME": str(folder / "java"),
-            "SPARK_LOCAL_IP": LOOPBACK,
             "PYSPARK_PYTHON": sys.executable,
         }
     )
@@ -62,9 +63,10 @@ def standalone(folder: Path, *options: str) -> Generator[Cluster]:
     launch = with_archive(cache, spark_launch(jars, folder, connect, "1g"))
     with ExitStack() as running:
 
-        def start(name: str, *command: str | Path) -> "subprocess.Popen[bytes]":
+        def start(name: str, *command: str | Path, host: str = LOOPBACK) -> "subprocess.Popen[bytes]":
+            own = {**environment, "SPARK_LOCAL_IP": host}
             with (folder / f"{name}.log").open("wb") as log:
-                process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+                process = subprocess.Popen(command, cwd=folder, env=own, stdout=log, stderr=log)
             running.callback(_stop, process)
             return process
 
@@ -72,10 +74,13 @@ def standalone(folder: Path, *options: str) -> Generator[Cluster]:
         classes = command[: command.index("-cp") + 2]  # the same list of jars, so that the archive fits all of them
         deploy = "org.apache.spark.deploy"
         master = f"spark://{LOOPBACK}:{port}"
-        place = ("--host", LOOPBACK, "--webui-port", "0")
-        start("master", *classes, f"{deploy}.master.Master", *place, "--port", str(port))
-        worker = (*classes, f"{deploy}.worker.Worker", *place, "--cores", "1", "-m", "900m")
-        workers = [start(f"worker-{one}", *worker, "-d", folder / f"work-{one}", master) for one in (1, 2)]
+        pages = ("--webui-port", "0")
+        start("master", *classes, f"{deploy}.master.Master", *pages, "--host", LOOPBACK, "--port", str(port))
+        worker = (*classes, f"{deploy}.worker.Worker", *pages, "--cores", "1", "-m", "900m")
+        workers = [
+            start(f"worker-{host}", *worker, "--host", host, "-d", folder / f"work-{host}", master, host=host)
+            for host in HOSTS
+        ]
         command[command.index("--master") + 1] = master
         settings = {
             "spark.executor.memory": "700m",

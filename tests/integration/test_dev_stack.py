@@ -6,9 +6,11 @@ import os
 import signal
 import socket
 import stat
+import threading
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -99,6 +101,22 @@ def test_a_crashed_server_is_reported_and_started_again(
 
     assert "lakeFS had crashed" in capsys.readouterr().err
     assert lakefs_of(stack).health == "healthy"
+
+
+def test_a_crashed_server_keeps_its_address_although_its_last_threads_hold_the_port(
+    stack: DevStack, options: StackOptions
+) -> None:
+    stack.up(options)
+    url = lakefs_of(stack).url
+    killed(stack)
+    with closing(socket.socket()) as thread:
+        thread.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        thread.bind(("127.0.0.1", urlsplit(url).port or 0))
+        thread.listen()
+        threading.Timer(0.3, thread.close).start()
+        stack.up(options)
+
+    assert lakefs_of(stack).url == url
 
 
 def test_down_ends_just_the_processes_of_this_stack(stack: DevStack, options: StackOptions, servers: Servers) -> None:

@@ -56,13 +56,19 @@ def session_at(remote: str) -> Generator[SparkSession]:
         yield spark
 
 
+@pytest.fixture(scope="module")
+def shared_session(spark_remote: str) -> Generator[SparkSession]:
+    """Each session has Python workers of its own, which take longer to start than most tests."""
+    with session_at(spark_remote) as session:
+        yield session
+
+
 @pytest.fixture
-def spark(spark_remote: str, monkeypatch: pytest.MonkeyPatch) -> Generator[SparkSession]:
+def spark(shared_session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """A session whose transfers need several waves."""
     monkeypatch.setattr(spark_engine, "_FIRST_SLICE", 4)
     monkeypatch.setattr(spark_engine, "_LARGEST_SLICE", 16)
-    with session_at(spark_remote) as session:
-        yield session
+    return shared_session
 
 
 @dataclass

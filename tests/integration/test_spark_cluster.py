@@ -1,6 +1,7 @@
 """The same tasks on a real cluster, with nothing but another address."""
 
 import threading
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,16 @@ from tests.integration.cluster import Cluster, standalone
 from tests.integration.support import Site, failed, output_ref
 from tests.integration.test_spark_workspace import names, spark_task
 
+# A task that has taken two seconds, and longer than most, is run a second time beside the first.
 SPECULATION = (
-    *("--conf", "spark.speculation=true", "--conf", "spark.speculation.interval=20ms"),
-    *("--conf", "spark.speculation.multiplier=1.05", "--conf", "spark.speculation.quantile=0.1"),
-    *("--conf", "spark.speculation.minTaskRuntime=10ms"),
+    *("--conf", "spark.speculation=true", "--conf", "spark.speculation.quantile=0.5"),
+    *("--conf", "spark.speculation.multiplier=1.05", "--conf", "spark.speculation.minTaskRuntime=2s"),
 )
+PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")
 def cluster(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
-    """Speculative: a slow task is run twice, and only one of the two may count."""
     with standalone(tmp_path_factory.mktemp("cluster"), *SPECULATION) as made:
         yield made
 
@@ -60,6 +61,33 @@ def test_tables_are_written_and_read_with_the_users_own_functions(site: Site, cl
     assert site.history()[:2] == [published, before]
     assert not [path for path in names(site) if "_temporary" in path or path.endswith(("/", "_SUCCESS"))]
     assert site.leftovers() == []
+
+
+def test_of_two_copies_of_a_task_that_write_at_once_one_counts(site: Site, cluster: Cluster, tmp_path: Path) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+
+    def slow_at_first(batches: Iterator[Any]) -> Iterator[Any]:
+        """The copy that begins with row 0 waits until Spark has begun another."""
+        for batch in batches:
+            if 0 in batch.column(0).to_pylist():
+                try:
+                    Path(first).touch(exist_ok=False)
+                except FileExistsError:
+                    Path(second).touch()
+                deadline = time.monotonic() + PATIENCE
+                while not Path(second).exists():
+                    assert time.monotonic() < deadline, "Spark began no other copy"
+                    time.sleep(0.02)
+            yield batch
+
+    def body(workspace: SparkWorkspace) -> None:
+        workspace.write(workspace.spark.range(0, 80_000, 1, 8).mapInArrow(slow_at_first, "id bigint"), "t")
+
+    rule = require_table("t", min_rows=80_000, max_rows=80_000, unique=["id"])
+    output_ref(site.run(spark_task(body, post=[rule]), spark=cluster.remote))
+
+    assert Path(second).exists()
+    assert len(names(site, "lake/t/")) == 8
 
 
 def test_a_cluster_that_loses_an_executor_while_it_writes_still_writes_every_row_once(

@@ -23,6 +23,7 @@ _TITLES: dict[ServiceName, str] = {"lakefs": "lakeFS", "conductor": "Conductor",
 _ALWAYS: tuple[ServiceName, ...] = ("lakefs", "conductor")
 _FLAGS: dict[ServiceName, str] = {"conductor": "--conductor-url", "spark": "--spark-remote"}
 _START_SECONDS = 120
+_LETS_GO_SECONDS = 2.0
 _LOG_TAIL = 5
 
 
@@ -176,7 +177,7 @@ class DevStack:
                 )
             return chosen
         # The same address after a restart, so that exported variables stay true.
-        if service is not None and service.port is not None and processes.is_free(service.port):
+        if service is not None and service.port is not None and _becomes_free(service.port):
             return service.port
         return processes.free_port()
 
@@ -212,6 +213,16 @@ class DevStack:
         if answers:
             return "healthy"
         return "unreachable" if service.external else "not answering"
+
+
+def _becomes_free(port: int) -> bool:
+    """A server that was killed is told dead before the last of its threads has let go of its port."""
+    deadline = time.monotonic() + _LETS_GO_SECONDS
+    while not processes.is_free(port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _external(url: str) -> ServiceState:
