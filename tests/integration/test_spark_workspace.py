@@ -218,7 +218,9 @@ def test_a_side_file_left_open_or_lost_fails_the_attempt(site: Site, spark_remot
 
 def test_an_operation_that_outlives_the_body_fails_the_attempt(site: Site, spark_remote: str) -> None:
     def body(workspace: SparkWorkspace) -> None:
-        endless = workspace.spark.range(0, 10**12, 1, 64)
+        # Spark ends a sleeping task at once; one that only computes goes on until it next sends something.
+        slowly = "java_method('java.lang.Thread', 'sleep', 50L)"
+        endless = workspace.spark.range(0, 100_000, 1, 100_000).selectExpr("id", slowly)
         threading.Thread(target=lambda: _ignoring(lambda: workspace.write(endless, "t")), daemon=True).start()
         staging = site.staging_branches()[0]
         _wait_until(lambda: any("_temporary" in path for path in site.tree(staging)))
