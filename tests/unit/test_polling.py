@@ -86,7 +86,7 @@ class Place:
             await polling
 
 
-def test_every_free_slot_gets_a_task_and_no_poll_is_for_a_slot_that_another_poll_is_for() -> None:
+def test_every_free_slot_gets_a_task_and_no_more_are_asked_for() -> None:
     async def test() -> None:
         queue = Queue(tasks=10)
         place = Place(queue, 5)

@@ -18,7 +18,7 @@ _log = structlog.get_logger("perago.supervisor")
 
 _LONGEST_PAUSE = 3.0
 _CALM_SECONDS = 0.1
-_READ_BACK_WITHIN_SECONDS = 3.0
+_READ_BACK_WITHIN_SECONDS = 10.0
 _SHORTEST_TRY = 1.0
 
 

@@ -201,12 +201,13 @@ class Supervisor:
         slot.running = running
         self.metrics.busy_slots.inc()
         running.heartbeat = asyncio.create_task(self._leases.keep(slot, running))
-        _log.info("assigned", slot=slot.number, **running.ids())
+        ids = running.ids()
         nobody_comes = self._draining.is_set() and slot.executor is None  # the dead are no longer replaced
         if self._no_more or nobody_comes:
             self._refuse(slot, running)
         else:
             self._hand_over(slot)
+        _log.info("assigned", slot=slot.number, **ids)  # which the executor need not wait for
 
     def _refuse(self, slot: Slot, running: Running, why: str = "the worker is stopping") -> None:
         """An attempt that nobody here will run, or end: Conductor gives it to another worker at once."""
