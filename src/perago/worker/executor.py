@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import os
 import signal
 import sys
@@ -92,6 +93,7 @@ def serve(settings: ExecutorSettings, pipe: Connection) -> None:
         return engine_for(settings.config.data_engine, settings.config.spark_remote, session)
 
     home = Path.cwd()
+    gc.freeze()  # what was imported stays: no collection need look through it again
     pipe.send(Ready())
     with contextlib.suppress(EOFError, OSError):
         while not isinstance(assignment := pipe.recv(), Farewell):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -110,6 +111,7 @@ class Supervisor:
         0: drained. 1: cannot work. 3: attempts were killed when the time to drain ran out. 130: a second signal.
         """
         Failpoint.from_environment(os.environ)  # a wrong one is refused here, and not by every executor
+        gc.freeze()  # what was imported stays: no collection need look through it again
         self._listen_for_signals()
         self.vitals.watch(self._over)
         for slot in self._slots:
