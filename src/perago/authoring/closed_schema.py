@@ -21,7 +21,11 @@ _DAY = (
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?"
 _ZONE = r"(?:[Zz]|[+-](?:[01]\d|2[0-3]):?[0-5]\d)"
 _ZONES = {None: f"{_ZONE}?", "naive": ""}
-_DURATION = r"[+-]?P(?:\d+W|(?=\d|T\d)(?:\d+Y)?(?:\d+M)?(?:\d+D)?(?:T(?=\d)(?:\d+H)?(?:\d+M)?(?:\d+(?:\.\d+)?S)?)?)"
+# As many digits of each unit as never make more than the 999,999,999 days of a timedelta, and the 2**32 seconds that
+# Pydantic counts of hours, minutes and seconds together.
+_DAYS = r"(?:0*\d{1,6}Y)?(?:0*\d{1,7}M)?(?:0*\d{1,8}D)?|0*[12]\d{6}Y(?:\d{1,3}D)?|0*\d{1,9}D"
+_HOURS = r"T(?=\d)(?:0*\d{1,6}H)?(?:0*\d{1,6}M)?(?:0*\d{1,8}(?:\.\d+)?S)?"
+_DURATION = rf"[+-]?P(?:0*\d{{1,8}}W|(?=\d|T\d)(?:{_DAYS})(?:{_HOURS})?)"
 _HEX = "[0-9A-Fa-f]"
 _NUMBER = r"^\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$"
 # Keys of JSON are texts, from which Pydantic reads numbers and truths too.
