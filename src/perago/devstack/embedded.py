@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,6 +22,7 @@ from perago.devstack.services import spark_launch, spark_ready
 
 _START_SECONDS = 90
 _STOP_SECONDS = 5
+_LOOK_SECONDS = 0.1
 _LOG_TAIL = 3
 
 
@@ -40,8 +41,6 @@ class EmbeddedSpark:
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
         self._ending = threading.Event()
-        # Linux ends the server with the *thread* that started it, so that thread lives as long as this object.
-        self._starter = ThreadPoolExecutor(1, thread_name_prefix="perago-spark")
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +55,7 @@ class EmbeddedSpark:
         with self._only_one:
             if self.pid is None or not spark_ready(self._url):
                 self._end()
-                self._starter.submit(self._start).result()
+                self._start_beside()
             return self._url
 
     @property
@@ -68,8 +67,30 @@ class EmbeddedSpark:
         self._ending.set()
         with self._only_one:
             self._end()
-        self._starter.shutdown()
         self._clear()
+
+    def _start_beside(self) -> None:
+        """Linux ends the server with the *thread* that started it, so that thread lives as long as this object.
+
+        What it waits for, a download say, may take longer than anybody wants to wait once this is to end.
+        """
+        started: Future[None] = Future()
+
+        def start() -> None:
+            try:
+                self._start()
+            except BaseException as error:
+                started.set_exception(error)
+            else:
+                started.set_result(None)
+                self._ending.wait()
+
+        threading.Thread(target=start, name="perago-spark", daemon=True).start()
+        while not started.done():
+            wait({started}, timeout=_LOOK_SECONDS)
+            if self._ending.is_set():
+                raise DevStackError("the embedded Spark server was stopped before it was ready")
+        started.result()
 
     def _end(self) -> None:
         if self._process is not None:
@@ -85,6 +106,8 @@ class EmbeddedSpark:
         port = free_port()
         self._clear()
         self._scratch.mkdir(parents=True)
+        if self._ending.is_set():
+            raise DevStackError("the embedded Spark server is not started any more")
         launch = with_archive(cache, spark_launch(jars, self._scratch, port, self._memory))
         self._process = start_child(launch.command, launch.environment, self._log, self._scratch)
         self._url = f"sc://{LOOPBACK}:{port}"
