@@ -2,7 +2,11 @@
 
 import json
 import logging
+import logging.config
 import os
+import resource
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -15,7 +19,7 @@ import pytest
 import structlog
 
 from perago.worker import reading
-from perago.worker.logs import configure_logs, drop_old, log_folder
+from perago.worker.logs import configure_logs, drop_old, log_folder, structlog_kept
 
 MONTH = timedelta(days=30)
 
@@ -108,11 +112,13 @@ def test_a_value_json_does_not_know_is_written_as_text(tmp_path: Path) -> None:
     assert lines_in(tmp_path / "executor-0.jsonl")[0]["directory"] == "/a/b"
 
 
-def test_people_get_one_short_line_on_stderr_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_get_one_short_line_on_stderr_where_asked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     configured(tmp_path / "quiet").warning("unseen")
     configured(tmp_path / "told", echo=True).warning("poll failed", times=2, nothing=None)
 
-    told = capsys.readouterr().err
+    told = ""
+    while not told.endswith("\n"):
+        told += capfd.readouterr().err
     assert "unseen" not in told
     assert told.splitlines()[0][8:] == " poll failed times=2"
 
@@ -275,3 +281,68 @@ def test_a_traceback_is_shown_below_its_line() -> None:
 
     assert shown[0].endswith("attempt failed")
     assert shown[1:] == ["    /tasks/build.py:7 in build", "    ValueError: no rows"]
+
+
+def test_a_module_that_sets_up_logging_for_itself_takes_nothing_out_of_the_log(tmp_path: Path) -> None:
+    log = configured(tmp_path)
+    (ours,) = logging.getLogger().handlers
+    log.info("before")
+
+    with structlog_kept():
+        logging.config.dictConfig({"version": 1, "root": {"level": "ERROR", "handlers": []}})
+        logging.basicConfig(level=logging.ERROR, handlers=[logging.NullHandler()], force=True)
+        logging.disable(logging.CRITICAL)
+        structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=structlog.PrintLogger)
+    try:
+        log.info("after")
+        structlog.get_logger("used for the first time").info("as well")
+    finally:
+        logging.disable(logging.NOTSET)
+        ours.close()
+
+    assert [line["event"] for line in lines_in(tmp_path / "executor-0.jsonl")] == ["before", "after", "as well"]
+
+
+def test_lines_for_people_that_nobody_reads_hold_up_nothing(tmp_path: Path) -> None:
+    program = f"""
+from datetime import timedelta
+from pathlib import Path
+import structlog
+from perago.worker.logs import configure_logs
+configure_logs(Path({str(tmp_path)!r}), "supervisor", 10**8, timedelta(days=1), echo=True)
+for number in range(20_000):
+    structlog.get_logger().info("line", number=number)
+print("done", flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"done\n"
+        assert process.wait(30) == 0  # although its stderr is full to this day
+
+    assert len(lines_in(tmp_path / "supervisor.jsonl")) == 20_000
+
+
+def test_what_cannot_be_dropped_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    own = log_folder(tmp_path, "tasks.build", "now")
+    strange = log_folder(tmp_path, "tasks.build", "long-ago") / "cannot.unlink"
+    strange.mkdir(parents=True)
+    aged(strange, days=31)
+
+    configured(own).info("started")
+
+    assert strange.exists()
+    assert lines_in(own / "executor-0.jsonl")[0]["event"] == "started"
+
+
+def test_more_files_are_read_than_may_be_open_at_once(tmp_path: Path) -> None:
+    for number in range(400):
+        lines = [at(0, "line", number=number, timestamp=f"{number:04}.{part}") for part in range(3)]
+        written(tmp_path / f"worker_id={number}" / "executor-0.jsonl", *lines)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        told = [line["timestamp"] for line in reading.read(tmp_path)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert told == [f"{number:04}.{part}" for number in range(400) for part in range(3)]

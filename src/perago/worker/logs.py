@@ -1,21 +1,29 @@
 """JSON lines for each process of a worker, rotated by size and kept for a time."""
 
+import atexit
 import contextlib
 import logging
-import sys
+import os
+import queue
+import threading
 import time
-from collections.abc import MutableMapping
+from collections.abc import Generator, MutableMapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
 import structlog
-from structlog.stdlib import ProcessorFormatter
 
 _KEPT_FILES = 1000
+_UNREAD_LINES = 10_000
+_LAST_WORDS_SECONDS = 1.0
+_STDERR = 2
 # A local variable of a frame may be a credential.
 _WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+
+Event = MutableMapping[str, Any]
 
 
 def log_folder(root: Path, module: str, worker_id: str) -> Path:
@@ -33,39 +41,102 @@ def configure_logs(folder: Path, name: str, max_bytes: int, retention: timedelta
         structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS),
     ]
     file = _LogFile(folder / f"{name}.jsonl", maxBytes=max_bytes, backupCount=_KEPT_FILES)
-    file.setFormatter(_formatter(told, structlog.processors.JSONRenderer(default=str)))
-    handlers: list[logging.Handler] = [file]
-    if echo:
-        screen = logging.StreamHandler(sys.stderr)
-        screen.setFormatter(_formatter(told, _for_people))
-        handlers.append(screen)
-    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+    log = _Log(file, _Screen() if echo else None)
     structlog.configure(
-        processors=[*told, ProcessorFormatter.wrap_for_formatter],
+        processors=[*told, log.take],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=structlog.ReturnLoggerFactory(),
         cache_logger_on_first_use=True,
     )
+    logging.basicConfig(level=logging.INFO, handlers=[_FromBodies([*told, log.take], file)], force=True)
+
+
+@contextmanager
+def structlog_kept() -> Generator[None]:
+    """A task's module may set up structlog for itself while it is imported; the worker's log stays as it is."""
+    ours = structlog.get_config()
+    try:
+        yield
+    finally:
+        structlog.configure(**ours)
+
+
+class _Log:
+    """The end of every line. Not one of the standard library's loggers, which a task's module may set up anew."""
+
+    def __init__(self, file: "_LogFile", screen: "_Screen | None") -> None:
+        self._file = file
+        self._screen = screen
+        self._as_json = structlog.processors.JSONRenderer(default=str)
+
+    def take(self, logger: Any, name: str, event: Event) -> str:
+        if self._screen is not None:
+            self._screen.show(_for_people(event))
+        self._file.write(str(self._as_json(logger, name, event)))
+        return ""
 
 
 class _LogFile(RotatingFileHandler):
     """The standard library's renders each line twice and asks the file system for its size: half of a line's cost."""
 
+    def write(self, line: str) -> None:
+        with self.lock or contextlib.nullcontext():
+            try:
+                self.stream = self.stream or self._open()  # None after a rotation that failed, on a full disk say
+                if self.stream.tell() + len(line) + 1 > self.maxBytes:
+                    self.doRollover()
+                self.stream.write(line + "\n")
+                self.flush()
+            except Exception:
+                self.handleError(logging.makeLogRecord({"msg": line}))
+
+
+class _FromBodies(logging.Handler):
+    """What the standard library's loggers say is given the same fields, and goes the same way."""
+
+    def __init__(self, way: Sequence[structlog.typing.Processor], file: _LogFile) -> None:
+        super().__init__()
+        self._way = way
+        self._file = file
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self.format(record) + self.terminator
-            self.stream = self.stream or self._open()  # None after a rotation that failed, on a full disk say
-            if self.stream.tell() + len(line) > self.maxBytes:
-                self.doRollover()
-            self.stream.write(line)
-            self.flush()
+            event: Any = {"event": record.getMessage()}
+            if record.exc_info:
+                event["exc_info"] = record.exc_info
+            for step in self._way:
+                event = step(None, record.levelname.lower(), event)
         except Exception:
             self.handleError(record)
 
+    def close(self) -> None:
+        super().close()
+        self._file.close()  # which opens again for a line that still comes
 
-def _formatter(told: list[structlog.typing.Processor], last: structlog.typing.Processor) -> logging.Formatter:
-    """What the standard library's loggers say is given the same fields first."""
-    return ProcessorFormatter(foreign_pre_chain=told, processors=[ProcessorFormatter.remove_processors_meta, last])
+
+class _Screen:
+    """Lines for people on stderr. When nobody reads them, lines are left out: they must not hold up a lease."""
+
+    def __init__(self) -> None:
+        self._lines: queue.Queue[str] = queue.Queue(_UNREAD_LINES)
+        threading.Thread(target=self._print, name="perago-stderr", daemon=True).start()
+        atexit.register(self._last_words)
+
+    def show(self, line: str) -> None:
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(line)
+
+    def _print(self) -> None:
+        while True:
+            unsaid = f"{self._lines.get()}\n".encode(errors="replace")
+            with contextlib.suppress(OSError):
+                while unsaid:  # not by way of sys.stderr, whose lock would be held when the process ends
+                    unsaid = unsaid[os.write(_STDERR, unsaid) :]
+            self._lines.task_done()
+
+    def _last_words(self) -> None:
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, _LAST_WORDS_SECONDS)
 
 
 def drop_old(folder: Path, retention: timedelta) -> None:
@@ -75,10 +146,10 @@ def drop_old(folder: Path, retention: timedelta) -> None:
     """
     limit = time.time() - retention.total_seconds()
     for file in (*folder.glob("*.jsonl"), *folder.glob("*.out")):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # it is gone, or somebody else's
             file.touch()
     for file in folder.parent.glob("worker_id=*/*.*"):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             if file.stat().st_mtime < limit:
                 file.unlink()
     for emptied in folder.parent.glob("worker_id=*"):
@@ -87,7 +158,7 @@ def drop_old(folder: Path, retention: timedelta) -> None:
                 emptied.rmdir()
 
 
-def _for_people(_: Any, __: str, told: MutableMapping[str, Any]) -> str:
+def _for_people(told: Event) -> str:
     """One short line."""
     rest = " ".join(
         f"{key}={value}"

@@ -4,18 +4,23 @@ import heapq
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 Line = dict[str, Any]
+Inode = tuple[int, int]
 _HIDDEN = {"event", "level", "timestamp", "task_id", "workflow", "execution_id", "exception", "phase"}
 _PAUSE = 0.2
 
 
 def read(root: Path, **wanted: str | None) -> Iterator[Line]:
     """All lines in the order of time whose fields are as wanted; a line that is cut off is passed over."""
-    return (line for line in _Tail().lines(root) if _is_wanted(line, wanted))
+    tail = _Tail()
+    passes = (tail.lines(root) for _ in range(2))  # the second finds what was rotated away under the first
+    return (line for line in chain.from_iterable(passes) if _is_wanted(line, wanted))
 
 
 def follow(root: Path, **wanted: str | None) -> Iterator[Line]:
@@ -30,25 +35,29 @@ class _Tail:
     """Reads every file on from where it was left; one that was rotated meanwhile is known by its inode."""
 
     def __init__(self) -> None:
-        self._ends: dict[tuple[int, int], int] = {}
+        self._ends: dict[Inode, int] = {}
 
     def lines(self, root: Path) -> Iterator[Line]:
         """What is new since the last call, in the order of time."""
-        seen: set[tuple[int, int]] = set()
-        files = (self._new(file, seen) for file in sorted(root.rglob("*.jsonl*")))
-        return heapq.merge(*files, key=lambda line: str(line.get("timestamp")))
+        files: dict[Inode, Path] = {}
+        for file in sorted(root.rglob("*.jsonl*")):
+            with suppress(FileNotFoundError):  # rotated or dropped just now
+                files.setdefault(_inode(file.stat()), file)
+        return heapq.merge(*map(self._new, files.values(), files), key=lambda line: str(line.get("timestamp")))
 
-    def _new(self, file: Path, seen: set[tuple[int, int]]) -> Iterator[Line]:
-        try:
-            opened = file.open("rb")
-        except FileNotFoundError:  # rotated or dropped just now
-            return
-        with opened:
+    def _new(self, file: Path, inode: Inode) -> Iterator[Line]:
+        """A file's new lines. It is closed between the first and the second: thousands may wait for their turn."""
+        with closing(self._rest(file, inode)) as lines:
+            first = next(lines, None)
+        if first is not None:
+            yield first
+            yield from self._rest(file, inode)
+
+    def _rest(self, file: Path, inode: Inode) -> Generator[Line]:
+        with suppress(FileNotFoundError), file.open("rb") as opened:
             status = os.fstat(opened.fileno())
-            inode = (status.st_dev, status.st_ino)
-            if inode in seen:  # rotated while the others were opened
+            if _inode(status) != inode:  # rotated just now, and met again the next time
                 return
-            seen.add(inode)
             end = self._ends.get(inode, 0)
             self._ends[inode] = opened.seek(end if end <= status.st_size else 0)
             for text in opened:
@@ -58,6 +67,10 @@ class _Tail:
                 line = _parsed(text)
                 if line is not None:
                     yield line
+
+
+def _inode(status: os.stat_result) -> Inode:
+    return status.st_dev, status.st_ino
 
 
 def shown(line: Line) -> str:
