@@ -53,7 +53,7 @@ def _without(file: str, lost: str, comparison: str, instead: str = "if False:") 
 
 _ATTEMPT = "protocol/attempt.py"
 _IDENTITY = '_IDENTITY = ("workflow_instance_id", "task_id", "retry_count")'
-_WHERE_GIVEN = '_WHERE_GIVEN = ("scheduled_time", "worker_id")'
+_WHERE_GIVEN = '_WHERE_GIVEN = ("scheduled_time", "worker_id", "poll_count")'
 _DECISION = "protocol/publication.py"
 _PUBLICATION = "attempt/publication.py"
 _LIFECYCLE = "attempt/lifecycle.py"
@@ -67,8 +67,9 @@ MUTATIONS = [
     Mutation(_ATTEMPT, "workflow_instance_id", _IDENTITY, '_IDENTITY = ("task_id", "retry_count")'),
     Mutation(_ATTEMPT, "task_id", _IDENTITY, '_IDENTITY = ("workflow_instance_id", "retry_count")'),
     Mutation(_ATTEMPT, "retry_count", _IDENTITY, '_IDENTITY = ("workflow_instance_id", "task_id")'),
-    Mutation(_ATTEMPT, "scheduled_time", _WHERE_GIVEN, '_WHERE_GIVEN = ("worker_id",)'),
-    Mutation(_ATTEMPT, "worker_id", _WHERE_GIVEN, '_WHERE_GIVEN = ("scheduled_time",)'),
+    Mutation(_ATTEMPT, "scheduled_time", _WHERE_GIVEN, '_WHERE_GIVEN = ("worker_id", "poll_count")'),
+    Mutation(_ATTEMPT, "worker_id", _WHERE_GIVEN, '_WHERE_GIVEN = ("scheduled_time", "poll_count")'),
+    Mutation(_ATTEMPT, "poll_count", _WHERE_GIVEN, '_WHERE_GIVEN = ("scheduled_time", "worker_id")'),
     Mutation(_LIFECYCLE, "first fence", "publication.fence()", "pass", which=0, among=2),
     Mutation(_LIFECYCLE, "second fence", "publication.fence()", "pass", which=1, among=2),
     Mutation(

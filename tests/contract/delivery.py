@@ -25,6 +25,8 @@ class Delivery(Protocol):
     def current(self, attempt: Attempt) -> Attempt: ...
     def report(self, attempt: Attempt, status: ResultStatus, ref: str | None = None) -> None: ...
 
+    def extend(self, attempt: Attempt) -> None: ...
+
     def time_out(self) -> None:
         """Let the lease of the attempt that is out end."""
         ...
@@ -53,6 +55,9 @@ class MemoryDelivery:
 
     def report(self, attempt: Attempt, status: ResultStatus, ref: str | None = None) -> None:
         self._conductor = self._conductor.reported(attempt, status, ref)
+
+    def extend(self, attempt: Attempt) -> None:
+        """Time is left out."""
 
     def time_out(self) -> None:
         self._conductor = self._conductor.timed_out()
@@ -91,6 +96,9 @@ class RealDelivery:
     def report(self, attempt: Attempt, status: ResultStatus, ref: str | None = None) -> None:
         result = TaskResult(status, {"ref": ref})
         self._ask(lambda conductor: conductor.report(attempt, WORKER, result))
+
+    def extend(self, attempt: Attempt) -> None:
+        self._ask(lambda conductor: conductor.extend_lease(attempt, WORKER))
 
     def time_out(self) -> None:
         def is_noticed() -> bool:

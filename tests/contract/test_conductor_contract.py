@@ -5,9 +5,10 @@ from typing import Literal, get_args
 
 import pytest
 
+from perago.authoring.errors import StaleAttemptError
 from perago.conductor.errors import ConductorError
-from perago.conductor.tasks import ResultStatus
-from perago.protocol.attempt import Attempt
+from perago.conductor.tasks import GIVEN_BACK, ResultStatus
+from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
 from tests.contract.conftest import Deliver
 from tests.contract.delivery import Delivery
 
@@ -67,6 +68,32 @@ def test_a_task_that_is_not_there_is_not_found(deliver: Deliver) -> None:
         delivery.current(replace(attempt, task_id="no-such-task"))
 
     assert refused.value.status == 404
+
+
+def test_a_task_given_back_is_handed_out_again_as_the_same_attempt_told_apart_by_the_count_of_polls(
+    deliver: Deliver,
+) -> None:
+    delivery = deliver()
+    first = taken(delivery)
+
+    delivery.report(first, GIVEN_BACK.status)
+    assert delivery.current(first) == replace(first, status=GIVEN_BACK.becomes)
+    again = taken(delivery)
+
+    assert again == replace(first, poll_count=2)
+    assert delivery.current(again) == again
+    with pytest.raises(StaleAttemptError, match="poll_count is 2, polled 1"):
+        assert_current_attempt_snapshot(first, delivery.current(first))
+
+
+def test_a_lease_extension_leaves_the_attempt_as_it_was(deliver: Deliver) -> None:
+    delivery = deliver()
+    attempt = taken(delivery)
+
+    delivery.extend(attempt)
+
+    assert delivery.current(attempt) == attempt
+    assert delivery.poll(wait_seconds=0) is None
 
 
 # -- ends ------------------------------------------------------------------------------------------------------------

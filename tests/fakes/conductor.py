@@ -2,7 +2,7 @@
 
 `tests/contract` runs one suite on this and on the real server; what differs is a mistake here. Time is left out: a
 time-out comes when the test says so. So are scheduled times and workers' ids, which the attempt fence compares only
-where Conductor gives them.
+where Conductor gives them. Polls are counted.
 """
 
 from dataclasses import dataclass, replace
@@ -24,6 +24,7 @@ def first_attempt(task_name: str = "explored") -> Attempt:
         seq=1,
         iteration=0,
         status="SCHEDULED",
+        poll_count=0,
     )
 
 
@@ -58,7 +59,11 @@ class InMemoryConductor:
 
     def polled(self) -> "InMemoryConductor":
         """A worker took the scheduled attempt."""
-        return self._with_newest("IN_PROGRESS") if self.newest.status == "SCHEDULED" else self
+        if self.newest.status != "SCHEDULED":
+            return self
+        taken = self._with_newest("IN_PROGRESS")
+        again = replace(taken.newest, poll_count=(taken.newest.poll_count or 0) + 1)
+        return replace(taken, attempts=(*taken.attempts[:-1], again))
 
     def timed_out(self) -> "InMemoryConductor":
         return self._ended("TIMED_OUT", None) if self.waits else self
@@ -69,8 +74,9 @@ class InMemoryConductor:
 
     def reported(self, attempt: Attempt, status: ResultStatus, ref: str | None = None) -> "InMemoryConductor":
         """A worker's result: taken from the attempt that is awaited, dropped without a word from any other."""
-        expected = self.waits and self.newest.task_id == attempt.task_id
-        return self._ended(status, ref) if expected else self
+        if not self.waits or self.newest.task_id != attempt.task_id:
+            return self
+        return self._with_newest("SCHEDULED") if status == "IN_PROGRESS" else self._ended(status, ref)
 
     def _ended(self, status: Ending, ref: str | None) -> "InMemoryConductor":
         ended = self._with_newest(status)
@@ -85,6 +91,7 @@ class InMemoryConductor:
             retry_count=count + 1,
             seq=self.newest.seq + 1,
             status="SCHEDULED",
+            poll_count=0,
         )
         return replace(ended, attempts=(*ended.attempts, following))
 

@@ -16,6 +16,7 @@ POLLED = Attempt(
     status="IN_PROGRESS",
     scheduled_time=1000,
     worker_id="worker-a",
+    poll_count=1,
 )
 OPENING = "task t-1 of workflow wf-1 is no longer this attempt's: "
 
@@ -36,6 +37,7 @@ def test_the_same_running_attempt_passes() -> None:
         pytest.param({"retry_count": 1}, "retry_count is 1, polled 0", id="retry"),
         pytest.param({"scheduled_time": 2000}, "scheduled_time is 2000, polled 1000", id="rerun"),
         pytest.param({"worker_id": "worker-b"}, "worker_id is worker-b, polled worker-a", id="redelivery"),
+        pytest.param({"poll_count": 2}, "poll_count is 2, polled 1", id="redelivery to the same worker"),
     ],
 )
 def test_each_differing_field_is_named_with_both_values(changes: dict[str, Any], named: str) -> None:
@@ -81,7 +83,7 @@ def test_all_differing_fields_are_named_at_once() -> None:
     )
 
 
-@pytest.mark.parametrize("field", ["scheduled_time", "worker_id"])
+@pytest.mark.parametrize("field", ["scheduled_time", "worker_id", "poll_count"])
 @pytest.mark.parametrize("unknown", ["polled", "fresh", "both"])
 def test_what_conductor_does_not_give_is_not_compared(field: str, unknown: str) -> None:
     lacking = replace(POLLED, **{field: None})
@@ -91,7 +93,7 @@ def test_what_conductor_does_not_give_is_not_compared(field: str, unknown: str) 
     assert_current_attempt_snapshot(polled, now)
 
 
-@pytest.mark.parametrize("field", ["scheduled_time", "worker_id"])
+@pytest.mark.parametrize("field", ["scheduled_time", "worker_id", "poll_count"])
 def test_an_unknown_field_hides_no_other_difference(field: str) -> None:
     with pytest.raises(StaleAttemptError, match="retry_count is 1, polled 0"):
         assert_current_attempt_snapshot(POLLED, fresh(retry_count=1, **{field: None}))

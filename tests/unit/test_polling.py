@@ -1,10 +1,12 @@
 """Polls for free slots, to a Conductor played by the test, on an event loop whose time passes at once."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import cast
 
+import pytest
 from structlog.testing import capture_logs
 
 from perago.conductor.client import ConductorClient
@@ -58,17 +60,28 @@ class Place:
 
     def __init__(self, queue: Queue, slots: int) -> None:
         self.slots = [Slot(number, is_ready=True) for number in range(slots)]
-        self.changed, self.over = asyncio.Event(), asyncio.Event()
+        self.changed, self.over, self.vitals = asyncio.Event(), asyncio.Event(), Vitals()
         self.assigned: list[tuple[int, str]] = []
+        self.given_back: list[str] = []
+        self._seconds: float | None = None
         self.polling = Polling(
-            *(cast("ConductorClient", queue), "work", "me", self.slots, self.changed, Vitals(), Metrics("work")),
+            *(cast("ConductorClient", queue), "work", "me", self.slots, self.changed, self.vitals, Metrics("work")),
             assign=self._assign,
+            give_back=lambda task: self.given_back.append(task.attempt.task_id),
         )
 
     def _assign(self, slot: Slot, task: PolledTask) -> None:
         assert slot.running is None
         slot.running = Running(task, "an execution")
         self.assigned.append((slot.number, task.attempt.task_id))
+        if self._seconds is not None:
+            asyncio.get_running_loop().call_later(self._seconds, self.free, slot.number)
+
+    def lasts(self, seconds: float) -> None:
+        """What every attempt took of late, and takes from now on."""
+        for _ in self.slots:
+            self.polling.attempt_lasted(seconds)
+        self._seconds = seconds
 
     def free(self, *numbers: int) -> None:
         for number in numbers:
@@ -182,6 +195,98 @@ def test_a_slot_whose_executor_died_is_not_polled_for() -> None:
     quickly(test())
 
 
+def test_while_the_queue_is_full_and_attempts_are_short_the_next_tasks_are_there_before_slots_are_free() -> None:
+    async def test() -> None:
+        queue = Queue(tasks=100)
+        place = Place(queue, 4)
+        place.lasts(0.01)
+        async with place.at_work():
+            await asyncio.sleep(1.05)
+            assert queue.asked == [(4, 0)] + [(8, 0)] * 10
+            assert len(place.assigned) == 4 + 9 * 8
+            assert not place.given_back
+
+    quickly(test())
+
+
+@pytest.mark.parametrize("seconds", [0.11, math.inf])
+def test_attempts_that_last_longer_than_a_poll_or_have_ended_badly_are_never_polled_for_ahead(seconds: float) -> None:
+    async def test() -> None:
+        queue = Queue(tasks=100)
+        place = Place(queue, 4)
+        place.lasts(0.01)
+        place.polling.attempt_lasted(seconds)
+        place._seconds = None
+        async with place.at_work():
+            await asyncio.sleep(2)
+            assert queue.asked == [(4, 0)]
+        assert len(place.assigned) == 4
+
+    quickly(test())
+
+
+def test_a_poll_that_brought_less_than_it_asked_for_is_followed_by_none_ahead() -> None:
+    async def test() -> None:
+        queue = Queue(tasks=7)
+        place = Place(queue, 4)
+        place.lasts(0.01)
+        async with place.at_work():
+            await asyncio.sleep(10)
+            assert len(place.assigned) == 7
+            assert queue.asked[:2] == [(4, 0), (8, 0)]
+            assert max(count for count, _ in queue.asked[2:]) == 4
+
+    quickly(test())
+
+
+def test_a_task_for_which_no_slot_becomes_free_is_given_back_soon() -> None:
+    async def test() -> None:
+        queue = Queue(tasks=12)
+        place = Place(queue, 4)
+        place.lasts(0.01)
+        place._seconds = None  # they were short until now
+        async with place.at_work():
+            await asyncio.sleep(1)
+            assert len(place.assigned) == 4
+            assert len(place.given_back) == 8
+            place.free(1)
+            await asyncio.sleep(1)
+        assert queue.left == 0
+        assert queue.asked[-1][0] == 1
+
+    quickly(test())
+
+
+def test_a_stop_gives_back_at_once_what_waits_for_a_slot() -> None:
+    async def test() -> None:
+        place = Place(Queue(tasks=12), 4)
+        place.lasts(0.01)
+        place._seconds = None
+        async with place.at_work():
+            await asyncio.sleep(0.25)
+            assert not place.given_back
+            stopped = now()
+        assert now() == stopped
+        assert len(place.given_back) == 8
+
+    quickly(test())
+
+
+def test_a_slot_whose_executor_dies_while_the_poll_waits_gets_nothing() -> None:
+    async def test() -> None:
+        queue = Queue()
+        place = Place(queue, 1)
+        async with place.at_work():
+            await asyncio.sleep(0.5)
+            place.slots[0].is_ready = False
+            queue.left = 1
+            await asyncio.sleep(1)
+            assert place.given_back == ["t-0"]
+        assert not place.assigned
+
+    quickly(test())
+
+
 def test_a_poll_that_fails_is_told_and_tried_again_later() -> None:
     async def test() -> None:
         queue = Queue(tasks=1)
@@ -193,5 +298,27 @@ def test_a_poll_that_fails_is_told_and_tried_again_later() -> None:
         assert [(line["event"], line["times"]) for line in logs] == [("poll failed", times) for times in (1, 2, 3)]
         assert "Conductor is away" in logs[0]["error"]
         assert [slot for slot, _ in place.assigned] == [0]
+
+    quickly(test())
+
+
+def test_polls_that_fail_are_unhealthy_only_while_a_slot_is_free_and_the_worker_polls() -> None:
+    async def test() -> None:
+        queue = Queue(tasks=1)
+        place = Place(queue, 2)
+        async with place.at_work():
+            await asyncio.sleep(0.15)
+            assert len(place.assigned) == 1
+            queue.trouble = 100
+            await asyncio.sleep(10)
+            assert place.vitals.waiting_to_poll_since is not None
+            place.slots[1].is_ready = False  # the other is busy
+            await asyncio.sleep(10)
+            assert place.vitals.waiting_to_poll_since is None
+            place.slots[1].is_ready = True
+            place.free()
+            await asyncio.sleep(10)
+            assert place.vitals.waiting_to_poll_since is not None
+        assert place.vitals.waiting_to_poll_since is None
 
     quickly(test())

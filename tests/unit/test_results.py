@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from perago.conductor.client import ConductorClient
 from perago.conductor.errors import ConductorError
-from perago.conductor.tasks import PolledTask, TaskResult
+from perago.conductor.tasks import GIVEN_BACK, PolledTask, TaskResult
 from perago.protocol.attempt import Attempt
 from perago.worker import results
 from perago.worker.metrics import Metrics
@@ -38,7 +38,7 @@ def polled(task_id: str) -> PolledTask:
 def ended(task_id: str, lease_seconds: float = 60) -> Running:
     """An attempt whose result is there."""
     task = replace(polled(task_id), lease_seconds=lease_seconds)
-    return Running(task, f"execution-of-{task_id}", is_sent=True, is_finished=True)
+    return Running(task, f"execution-of-{task_id}", is_finished=True)
 
 
 def ids_in(line: dict[str, Any]) -> dict[str, Any]:
@@ -49,15 +49,18 @@ def ids_in(line: dict[str, Any]) -> dict[str, Any]:
 class PlayedConductor:
     """Takes every result, has each task `has` it, and notes what it was asked and when."""
 
-    def __init__(self, has: str = "COMPLETED") -> None:
+    def __init__(self, has: str | list[str] = "COMPLETED") -> None:
         self.has = has
         self.refusal: ConductorError | None = None
         self.told: list[str] = []
+        self.statuses: list[str] = []
+        self.answers_after = 0.01
         self.looks: list[tuple[str, float]] = []
         self.most_looks_at_once = self._looking = 0
 
     async def report(self, attempt: Attempt, worker_id: str, result: TaskResult) -> None:
         self.told.append(attempt.task_id)
+        self.statuses.append(result.status)
         if self.refusal:
             raise self.refusal
 
@@ -65,9 +68,9 @@ class PlayedConductor:
         self.looks.append((task_id, time.monotonic()))
         self._looking += 1
         self.most_looks_at_once = max(self.most_looks_at_once, self._looking)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(self.answers_after)
         self._looking -= 1
-        return replace(polled(task_id).attempt, status=self.has)
+        return replace(polled(task_id).attempt, status=self.has.pop(0) if isinstance(self.has, list) else self.has)
 
 
 def results_of(conductor: PlayedConductor | ConductorClient, seconds: float = 60) -> Results:
@@ -93,6 +96,34 @@ def test_a_result_that_conductor_dropped_is_said_with_both_states(logged: list[A
 
     (line,) = logged
     assert (line["event"], line["told"], line["conductor_has"]) == ("completion not accepted", "COMPLETED", "TIMED_OUT")
+
+
+def test_a_result_that_a_late_lease_extension_undid_is_told_again(logged: list[Any]) -> None:
+    conductor = PlayedConductor(has=["IN_PROGRESS", "IN_PROGRESS", "COMPLETED"])
+
+    asyncio.run(told(results_of(conductor), ended("t-1")))
+
+    assert conductor.statuses == ["COMPLETED", "COMPLETED"]
+    assert [line["event"] for line in logged] == ["result undone, and told again", "attempt ended"]
+
+
+@pytest.mark.parametrize("has", ["SCHEDULED", "IN_PROGRESS"])
+def test_a_task_whose_return_got_no_answer_is_given_back_again(has: str, logged: list[Any]) -> None:
+    conductor = PlayedConductor(has)
+
+    asyncio.run(results_of(conductor).tell(ended("t-1"), GIVEN_BACK, look_first=True))
+
+    assert conductor.statuses == ["IN_PROGRESS"]
+    assert not logged
+
+
+def test_a_task_that_has_ended_meanwhile_is_not_given_back(logged: list[Any]) -> None:
+    conductor = PlayedConductor(has="TIMED_OUT")
+
+    asyncio.run(results_of(conductor).tell(ended("t-1"), GIVEN_BACK, look_first=True))
+
+    assert conductor.statuses == []
+    assert [line["event"] for line in logged] == ["completion not accepted"]
 
 
 @pytest.mark.parametrize(("has", "event"), [("COMPLETED", "attempt ended"), ("TIMED_OUT", "completion not accepted")])

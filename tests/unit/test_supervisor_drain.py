@@ -1,4 +1,4 @@
-"""Attempts without an executor: nobody will run them, and Conductor hears of it."""
+"""Attempts that nobody here will run, or end, are given back or reported: Conductor hears of each."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,45 +6,54 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from perago.authoring.controls import TaskControls
 from perago.conductor.client import ConductorClient
 from perago.config import load_runtime_config
 from perago.worker.facts import TaskFacts
+from perago.worker.messages import Finished
 from perago.worker.slot import Executor
 from perago.worker.spark import SparkSource
 from perago.worker.supervisor import Supervisor
-from tests.unit.test_results import PlayedConductor, polled
+from tests.unit.test_results import DONE, PlayedConductor, polled
+from tests.unit.test_supervisor_times import Stage, now, quickly
 
 
-class Unused:
-    """An executor that must not be given anything."""
-
-
-def came_with_the_last_poll(supervisor: Supervisor) -> None:
-    supervisor._draining.set()
+def came_after_the_time_was_up(supervisor: Supervisor) -> None:
+    supervisor._no_more = True
     supervisor._assign(supervisor._slots[0], polled("t-1"))
 
 
-def waits_when_time_is_up(supervisor: Supervisor) -> None:
+def came_when_no_slot_was_free(supervisor: Supervisor) -> None:
+    supervisor._give_back(polled("t-1"))
+
+
+def runs_in_a_thread_when_time_is_up(supervisor: Supervisor) -> None:
+    supervisor._slots[0].executor = cast("Executor", Thread())
     supervisor._assign(supervisor._slots[0], polled("t-1"))
     assert supervisor._kill(lambda _: True) == 1
 
 
-def was_ended_by_conductor_while_it_waited(supervisor: Supervisor) -> None:
-    [slot] = supervisor._slots
-    supervisor._assign(slot, polled("t-1"))
-    assert slot.running is not None
-    slot.running.stopped_because = "the workflow was terminated"
-    slot.executor, slot.is_ready = cast("Executor", Unused()), True
-    supervisor._hand_over(slot)
+class Thread:
+    """An executor that cannot be killed."""
+
+    can_be_killed = False
+
+    def send(self, message: object) -> None:
+        """It is at work."""
 
 
 @pytest.mark.parametrize(
-    "happened", [came_with_the_last_poll, waits_when_time_is_up, was_ended_by_conductor_while_it_waited]
+    ("happened", "told"),
+    [
+        (came_after_the_time_was_up, "IN_PROGRESS"),
+        (came_when_no_slot_was_free, "IN_PROGRESS"),
+        (runs_in_a_thread_when_time_is_up, "FAILED"),
+    ],
 )
-def test_an_attempt_that_nobody_will_run_is_handed_back_at_once(
-    happened: Callable[[Supervisor], None], tmp_path: Path
+def test_what_nobody_will_run_is_given_back_and_what_nobody_will_end_has_failed(
+    happened: Callable[[Supervisor], None], told: str, tmp_path: Path
 ) -> None:
     conductor = PlayedConductor(has="IN_PROGRESS")
 
@@ -58,4 +67,25 @@ def test_an_attempt_that_nobody_will_run_is_handed_back_at_once(
 
     asyncio.run(drain())
 
-    assert conductor.told == ["t-1"]
+    assert conductor.told[0] == "t-1"
+    assert conductor.statuses[0] == told
+
+
+def test_a_drain_does_not_wait_long_for_looks_at_results(tmp_path: Path) -> None:
+    conductor = PlayedConductor()
+    conductor.answers_after = 3600
+
+    async def drain() -> None:
+        stage = Stage.set_up(tmp_path, conductor=conductor)
+        stage.works(0)
+        stage.supervisor._heard(stage.executor(0), Finished("e-0", DONE, {}, {}))
+        last_poll = asyncio.create_task(asyncio.sleep(0))
+        began = now()
+        await stage.supervisor._all_finished(last_poll)
+        assert now() - began <= 10.2
+
+    with capture_logs() as logged:
+        quickly(drain())
+
+    assert conductor.told == ["t-0"]
+    assert any(str(line["event"]).startswith("completions not confirmed") for line in logged)

@@ -91,11 +91,13 @@ class Stage:
     starts: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
 
     @classmethod
-    def set_up(cls, logs: Path, controls: TaskControls | None = None) -> "Stage":
+    def set_up(
+        cls, logs: Path, controls: TaskControls | None = None, conductor: PlayedConductor | None = None
+    ) -> "Stage":
         task = TaskFacts("features.build", controls or TaskControls(), None, False, {})
-        conductor = cast("ConductorClient", PlayedConductor())
+        played = cast("ConductorClient", conductor or PlayedConductor())
         spark = cast("SparkSource", PlayedSpark())
-        stage = cls(Supervisor("tasks.build", task, load_runtime_config(), conductor, "w-1", logs, 2, spark))
+        stage = cls(Supervisor("tasks.build", task, load_runtime_config(), played, "w-1", logs, 2, spark))
         stage.supervisor._start = stage._start
         for slot in stage.supervisor._slots:
             stage._start(slot)
@@ -114,7 +116,7 @@ class Stage:
         return self.slot(number).executor
 
     def works(self, number: int, *, publishes: bool = False) -> Running:
-        running = Running(polled(f"t-{number}"), f"e-{number}", is_sent=True, publishes=publishes)
+        running = Running(polled(f"t-{number}"), f"e-{number}", publishes=publishes)
         self.slot(number).running = running
         return running
 

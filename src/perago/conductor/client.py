@@ -104,7 +104,8 @@ class ConductorClient:
         answer = await self._call("GET", path, limit=limit)
         try:
             return json.loads(answer.body)
-        except ValueError as error:  # a proxy's own page, or a connection cut in a way HTTP does not show
+        # A proxy's own page, a connection cut in a way HTTP does not show, or what is nested too deeply for Python.
+        except (ValueError, RecursionError) as error:
             raise ConductorError(
                 f"Conductor at {masked(self.server_url)} answered GET {path} with what is not JSON:"
                 " check CONDUCTOR_SERVER_URL",
@@ -162,8 +163,9 @@ class ConductorClient:
         except ValueError:  # it repeats the address, with the password that may be in it
             raise ConductorError("Conductor's address is not a URL: check CONDUCTOR_SERVER_URL") from None
         except (aiohttp.ClientError, TimeoutError) as error:
+            told = masked(f"{type(error).__name__}: {error}")  # a proxy's refusal repeats its address
             raise ConductorError(
-                f"Conductor at {masked(self.server_url)} cannot be reached ({type(error).__name__}: {error}):"
+                f"Conductor at {masked(self.server_url)} cannot be reached ({told}):"
                 " check CONDUCTOR_SERVER_URL, or start a local stack with `perago dev up`",
                 retryable=True,
             ) from error

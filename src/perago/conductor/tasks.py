@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from perago.protocol.attempt import Attempt
 
-ResultStatus = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR"]
+ResultStatus = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "IN_PROGRESS"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,15 @@ class TaskResult:
     output: dict[str, Any]
     reason: str | None = None
 
+    @property
+    def becomes(self) -> str:
+        """The task's status once Conductor has taken it."""
+        return "SCHEDULED" if self.status == "IN_PROGRESS" else self.status
+
+
+#: Of a task that no executor had: Conductor puts it back into its queue, the same attempt for whoever polls next.
+GIVEN_BACK = TaskResult("IN_PROGRESS", {})
+
 
 def attempt_of(task: dict[str, Any]) -> Attempt:
     return Attempt(
@@ -37,6 +46,7 @@ def attempt_of(task: dict[str, Any]) -> Attempt:
         status=task["status"],
         scheduled_time=task.get("scheduledTime"),
         worker_id=task.get("workerId"),
+        poll_count=task.get("pollCount"),
     )
 
 

@@ -19,14 +19,22 @@ class Attempt:
     # A rerun or a redelivery reuses the task id; these tell it apart where Conductor gives them.
     scheduled_time: int | None = None
     worker_id: str | None = None
+    poll_count: int | None = None
 
 
 _IDENTITY = ("workflow_instance_id", "task_id", "retry_count")
-_WHERE_GIVEN = ("scheduled_time", "worker_id")
+_WHERE_GIVEN = ("scheduled_time", "worker_id", "poll_count")
 
 
 def assert_current_attempt_snapshot(polled: Attempt, fresh: Attempt) -> None:
     """Raise `StaleAttemptError` unless `fresh`, read from Conductor now, is the running attempt `polled` was."""
+    why = staleness(polled, fresh)
+    if why is not None:
+        raise StaleAttemptError(why)
+
+
+def staleness(polled: Attempt, fresh: Attempt) -> str | None:
+    """How `fresh` differs from the running attempt `polled` was, or None when it is that attempt."""
     differing: list[str] = []
     if fresh.status != "IN_PROGRESS":
         differing.append(f"status is {fresh.status}, expected IN_PROGRESS")
@@ -35,11 +43,12 @@ def assert_current_attempt_snapshot(polled: Attempt, fresh: Attempt) -> None:
         unknown = name in _WHERE_GIVEN and (ours is None or now is None)
         if not unknown and ours != now:
             differing.append(f"{name} is {now}, polled {ours}")
-    if differing:
-        raise StaleAttemptError(
-            f"task {polled.task_id} of workflow {polled.workflow_instance_id} is no longer this attempt's:"
-            f" {'; '.join(differing)}"
-        )
+    if not differing:
+        return None
+    return (
+        f"task {polled.task_id} of workflow {polled.workflow_instance_id} is no longer this attempt's:"
+        f" {'; '.join(differing)}"
+    )
 
 
 #: Conductor's statuses from which a task never comes back by itself.

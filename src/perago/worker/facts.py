@@ -10,7 +10,7 @@ from perago.authoring.errors import PeragoError, TaskDefinitionError
 from perago.authoring.task import WorkspaceKind
 from perago.worker.spawning import spawned
 
-_IMPORT_SECONDS = 120.0
+IMPORT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ def read_facts(module: str) -> TaskFacts:
     process = spawned(_tell, module, theirs, daemon=True)
     theirs.close()
     try:
-        if not ours.poll(_IMPORT_SECONDS):
-            raise TaskDefinitionError(f"module '{module}' was not imported in {_IMPORT_SECONDS:.0f} s")
+        if not ours.poll(IMPORT_SECONDS):
+            raise TaskDefinitionError(f"module '{module}' was not imported in {IMPORT_SECONDS:.0f} s")
         told = ours.recv()
     except EOFError:
         raise TaskDefinitionError(f"module '{module}' ended the process that imported it") from None

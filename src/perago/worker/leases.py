@@ -1,12 +1,14 @@
 """Leases of running attempts, extended until their results are told."""
 
 import asyncio
+from http import HTTPStatus
 
 import structlog
 
 from perago.authoring.controls import PublishBudget
 from perago.authoring.errors import StaleAttemptError
 from perago.conductor.client import ConductorClient, within
+from perago.conductor.errors import ConductorError
 from perago.protocol.attempt import assert_current_attempt_snapshot
 from perago.worker.metrics import Metrics
 from perago.worker.slot import Running, Slot
@@ -15,6 +17,8 @@ _log = structlog.get_logger("perago.supervisor")
 
 _LONGEST_PERIOD = 30.0
 _SHORTEST_PERIOD = 0.5
+# A removed workflow's tasks are not found; a 404 may also come from a proxy that is being set up anew.
+_SURELY_UNKNOWN = 2
 _SHORTEST_TRY = 2.0  # a slow Conductor still carries out what was given up, perhaps beside a result
 
 
@@ -32,14 +36,20 @@ class Leases:
     async def keep(self, slot: Slot, running: Running) -> None:
         """Extend a lease until cancelled, and look whether Conductor still wants the attempt."""
         period = min(self._longest_period, max(_SHORTEST_PERIOD, running.task.lease_seconds / 4))
+        unknown = 0
         while True:
             await asyncio.sleep(period)
             try:
                 await self._extend(slot, running)
+                unknown = 0
             except StaleAttemptError as error:
                 _stop_stale(slot, running, str(error))
             except Exception as error:  # a lease is tried for as long as the attempt lives
                 _log.warning("lease not extended", error=f"{type(error).__name__}: {error}", **running.ids())
+                is_unknown = isinstance(error, ConductorError) and error.status == HTTPStatus.NOT_FOUND
+                unknown = unknown + 1 if is_unknown else 0
+                if unknown >= _SURELY_UNKNOWN:
+                    _stop_stale(slot, running, f"Conductor no longer has this task: {error}")
 
     async def _extend(self, slot: Slot, running: Running) -> None:
         attempt = running.task.attempt

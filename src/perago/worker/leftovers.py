@@ -1,13 +1,16 @@
 """Directories that attempts left behind, removed; those at work are never touched."""
 
+import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor
 from pathlib import Path
 
 import structlog
 
 from perago.attempt.directory import AttemptDirectory, collect, directory_name
 from perago.config import RuntimeConfig
+from perago.worker.logs import drop_old
 from perago.worker.slot import Running
 
 _log = structlog.get_logger("perago.supervisor")
@@ -37,3 +40,17 @@ def collect_leftovers(config: RuntimeConfig, at_work: Collection[str] = ()) -> N
     ttl = config.workspace_gc_ttl.total_seconds()
     for leftover in collect(config.workspace_root, ttl, time.time(), failed, at_work):
         _log.info("leftover collected", directory=str(leftover.path), why=leftover.why)
+
+
+async def collect_forever(
+    config: RuntimeConfig, logs: Path, at_work: Callable[[], Collection[str]], undertaker: Executor
+) -> None:
+    """Remove what is left behind, and logs kept long enough, at every interval; a failure is told and tried again."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(config.workspace_gc_interval.total_seconds())
+        try:
+            await loop.run_in_executor(undertaker, collect_leftovers, config, at_work())
+            await loop.run_in_executor(undertaker, drop_old, logs, config.log_retention)
+        except Exception as error:
+            _log.warning("leftovers not collected", error=f"{type(error).__name__}: {error}")

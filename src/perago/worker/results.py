@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import structlog
 
-from perago.authoring.errors import StaleAttemptError
 from perago.conductor.client import ConductorClient, within
 from perago.conductor.errors import ConductorError
 from perago.conductor.tasks import TaskResult
-from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
+from perago.protocol.attempt import Attempt, staleness
 from perago.worker.metrics import Metrics
 from perago.worker.slot import Running
 
@@ -20,6 +19,8 @@ _LONGEST_PAUSE = 3.0
 _CALM_SECONDS = 0.1
 _READ_BACK_WITHIN_SECONDS = 10.0
 _SHORTEST_TRY = 1.0
+_TELLINGS = 3
+_LOOK_SECONDS = 10.0
 
 
 class Results:
@@ -69,20 +70,24 @@ class Results:
         """Whether to send it: Conductor waits for this attempt, or has just this result of it already."""
         attempt = running.task.attempt
         fresh = await self._conductor.current(attempt.task_id)
-        had = replace(fresh, status="IN_PROGRESS") if fresh.status == result.status else fresh
-        try:
-            assert_current_attempt_snapshot(attempt, had)
-        except StaleAttemptError as error:
-            self._not_accepted(running, result, fresh, why=str(error))
-            return False
-        return True
+        had = replace(fresh, status="IN_PROGRESS") if fresh.status == result.becomes else fresh
+        why = staleness(attempt, had)
+        if why is not None:
+            self._not_accepted(running, result, fresh, why)
+        return why is None
 
     async def read_back(self, running: Running, result: TaskResult) -> None:
-        """Conductor answers 200 to a result it drops, so look: soon, but after what others wait for."""
+        """Conductor answers 200 to a result it drops, so look: soon, but after what others wait for.
+
+        A lease extension that was given up may be carried out after all, and on top of the result: then the attempt
+        is in progress again, and is told again.
+        """
         told_at = time.monotonic()
         async with self._reading_back:
             await self._calm(told_at + _READ_BACK_WITHIN_SECONDS)
-            await self._look(running, result)
+            for _ in range(_TELLINGS):
+                if await self._is_settled(running, result) or not await self.tell(running, result, look_first=True):
+                    return
 
     async def _calm(self, deadline: float) -> None:
         """Wait until no result was told for a moment, and not beyond the deadline."""
@@ -92,19 +97,25 @@ class Results:
                 return
             await asyncio.sleep(pause)
 
-    async def _look(self, running: Running, result: TaskResult) -> None:
+    async def _is_settled(self, running: Running, result: TaskResult) -> bool:
         try:
-            fresh = await self._conductor.current(running.task.attempt.task_id)
+            async with within(_LOOK_SECONDS):
+                fresh = await self._conductor.current(running.task.attempt.task_id)
         except ConductorError as error:
             _log.warning("completion not confirmed", told=result.status, error=str(error), **running.ids())
-            return
-        if fresh.status != result.status:
-            self._not_accepted(running, result, fresh)
-            return
-        _log.info("attempt ended", status=result.status, reason=result.reason, **running.ids())
-        self._metrics.attempt_ended(result.status)
+            return True
+        why = staleness(running.task.attempt, fresh)
+        if fresh.status == result.status:
+            _log.info("attempt ended", status=result.status, reason=result.reason, **running.ids())
+            self._metrics.attempt_ended(result.status)
+        elif why is None:
+            _log.warning("result undone, and told again", told=result.status, **running.ids())
+            return False
+        else:
+            self._not_accepted(running, result, fresh, why)
+        return True
 
-    def _not_accepted(self, running: Running, result: TaskResult, fresh: Attempt, why: str | None = None) -> None:
+    def _not_accepted(self, running: Running, result: TaskResult, fresh: Attempt, why: str) -> None:
         self._metrics.attempt_ended("NOT_ACCEPTED")
         has = fresh.status
         _log.error("completion not accepted", told=result.status, conductor_has=has, why=why, **running.ids())

@@ -151,7 +151,6 @@ class Running:
     task: PolledTask
     execution_id: str
     since: float = field(default_factory=time.monotonic)
-    is_sent: bool = False
     publishes: bool = False
     is_finished: bool = False
     heartbeat: "asyncio.Task[None] | None" = None
@@ -171,14 +170,9 @@ class Running:
             "retry_count": attempt.retry_count,
             "reference": attempt.reference_task_name,
             "execution_id": self.execution_id,
-            "phase": self._phase(),
+            # As far as the supervisor can tell: what goes on while it is running, its executor's lines say.
+            "phase": "completion" if self.is_finished else "running",
         }
-
-    def _phase(self) -> str:
-        """As far as the supervisor can tell: what goes on while it is running, its executor's lines say."""
-        if self.is_finished:
-            return "completion"
-        return "running" if self.is_sent else "assigned"
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import signal
 import threading
@@ -18,12 +19,12 @@ import structlog
 from perago.attempt.failpoints import Failpoint
 from perago.authoring.controls import TaskControls
 from perago.conductor.client import ConductorClient
-from perago.conductor.tasks import PolledTask, TaskResult
+from perago.conductor.tasks import GIVEN_BACK, PolledTask, TaskResult
 from perago.config import RuntimeConfig
 from perago.worker.executor import ExecutorSettings
+from perago.worker.facts import IMPORT_SECONDS
 from perago.worker.leases import Leases
-from perago.worker.leftovers import bury, collect_leftovers, directory_of
-from perago.worker.logs import drop_old
+from perago.worker.leftovers import bury, collect_forever, directory_of
 from perago.worker.messages import (
     Assignment,
     FenceAnswer,
@@ -47,6 +48,7 @@ _log = structlog.get_logger("perago.supervisor")
 _REPORT_SECONDS = 60.0
 _LONGEST_BACKOFF = 30.0
 _LAST_WORDS_SECONDS = 5.0
+_LAST_LOOKS_SECONDS = 10.0
 _GOODBYE_SECONDS = 3.0
 _NOW_SECONDS = 0.2
 _SURELY_CURRENT_SECONDS = 1.0
@@ -87,7 +89,8 @@ class Supervisor:
         self._changed = asyncio.Event()
         self._draining = asyncio.Event()
         self._abandon = asyncio.Event()
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[object]] = set()
+        self._looks: set[asyncio.Task[object]] = set()
         self.vitals = Vitals()
         self.metrics = Metrics(definition.name)
         budget = definition.controls.publish_budget
@@ -97,6 +100,7 @@ class Supervisor:
         self._polling = Polling(
             *(conductor, definition.name, worker_id, self._slots, self._changed, self.vitals, self.metrics),
             assign=self._assign,
+            give_back=self._give_back,
         )
         self._no_more = False
         self._ever_ready = False
@@ -117,12 +121,15 @@ class Supervisor:
         for slot in self._slots:
             self._start(slot)
         polling = asyncio.create_task(self._polling.until(self._draining))
-        others = [asyncio.create_task(work) for work in (self._collect_forever(), self._beat(), self._warm_up())]
+        others = [collect_forever(self._config, self._logs, self._at_work, self._undertaker), self.vitals.beat()]
+        if self._definition.needs_spark:
+            others.append(self._spark.warm_up())
+        beside = [asyncio.create_task(work) for work in others]
         try:
             killed = await self._drained(polling)
         finally:
             self._over.set()
-            for task in (polling, *others):
+            for task in (polling, *beside):
                 task.cancel()
             patience = 0.0 if self._abandon.is_set() else _GOODBYE_SECONDS
             await asyncio.gather(*(slot.executor.leave(patience) for slot in self._slots if slot.executor is not None))
@@ -173,16 +180,23 @@ class Supervisor:
                 if slot.executor is not None and slot.executor.can_be_killed:
                     slot.executor.kill()  # and its death is told
                 else:
-                    self._refuse(slot, slot.running)
+                    self._end(slot, slot.running, "the worker is stopping")
         return killed
 
     async def _all_finished(self, polling: "asyncio.Task[None]") -> None:
-        """A long poll under way is waited for: what it brings was handed to us and nobody else would run it."""
+        """A long poll under way is waited for: what it brings was handed to us and nobody else would run it.
+
+        So are looks at results told, but not for long: nobody's work depends on them.
+        """
         with contextlib.suppress(asyncio.CancelledError):
             await polling
         while any(slot.running is not None for slot in self._slots) or self._background:
             self._changed.clear()
             await self._changed.wait()
+        if self._looks:
+            _, left = await asyncio.wait(self._looks, timeout=_LAST_LOOKS_SECONDS)
+            if left:
+                _log.warning("completions not confirmed: Conductor is slow to answer", count=len(left))
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -199,33 +213,30 @@ class Supervisor:
     # Attempts
 
     def _assign(self, slot: Slot, task: PolledTask) -> None:
+        """Hand a task to a slot whose executor is ready for it."""
+        if self._no_more or slot.executor is None:
+            self._give_back(task)
+            return
         running = Running(task, uuid.uuid4().hex)
         slot.running = running
         self.metrics.busy_slots.inc()
         running.heartbeat = asyncio.create_task(self._leases.keep(slot, running))
-        ids = running.ids()
-        nobody_comes = self._draining.is_set() and slot.executor is None  # the dead are no longer replaced
-        if self._no_more or nobody_comes:
-            self._refuse(slot, running)
-        else:
-            self._hand_over(slot)
-        _log.info("assigned", slot=slot.number, **ids)  # which the executor need not wait for
+        try:
+            slot.executor.send(Assignment(running.execution_id, task.attempt, task.payload))
+        except Exception as error:  # nested too deeply to be pickled, say
+            self._end(slot, running, f"the input cannot be handed to an executor: {type(error).__name__}: {error}")
+        _log.info("assigned", slot=slot.number, **running.ids())  # which the executor need not wait for
 
-    def _refuse(self, slot: Slot, running: Running, why: str = "the worker is stopping") -> None:
-        """An attempt that nobody here will run, or end: Conductor gives it to another worker at once."""
-        running.is_sent = running.is_finished = True
+    def _give_back(self, task: PolledTask) -> None:
+        """Nobody here will run it: Conductor hands the same attempt to another worker, or again to this one."""
+        running = Running(task, uuid.uuid4().hex)
+        _log.info("given back", **running.ids())
+        self._spawn(self._results.tell(running, GIVEN_BACK, look_first=True))
+
+    def _end(self, slot: Slot, running: Running, why: str) -> None:
+        """Report an attempt that no executor will."""
+        running.is_finished = True
         self._spawn(self._report_and_free(slot, running, TaskResult("FAILED", {}, why)))
-
-    def _hand_over(self, slot: Slot) -> None:
-        """Send a slot's attempt to its executor once both are there."""
-        running = slot.running
-        if running is not None and not running.is_sent and slot.is_ready and slot.executor is not None:
-            if running.stopped_because:  # while it waited for an executor
-                self._refuse(slot, running, running.stopped_because)
-                return
-            running.is_sent = True
-            assignment = Assignment(running.execution_id, running.task.attempt, running.task.payload)
-            slot.executor.send(assignment)
 
     # Executors
 
@@ -236,6 +247,12 @@ class Supervisor:
         executor = kind(settings, slot.generation, self._heard, self._gone)
         executor.start()
         slot.executor = executor
+        asyncio.get_running_loop().call_later(IMPORT_SECONDS, self._ready_by_now, slot, executor)
+
+    def _ready_by_now(self, slot: Slot, executor: Executor) -> None:
+        if slot.executor is executor and not slot.is_ready:
+            _log.error("executor not ready in time", slot=slot.number, seconds=IMPORT_SECONDS, pid=executor.pid)
+            executor.kill()
 
     def _heard(self, executor: Executor, said: FromExecutor) -> None:
         slot = self._slots[executor.slot]
@@ -244,7 +261,6 @@ class Supervisor:
         match said:
             case Ready():
                 slot.is_ready = self._ever_ready = True
-                self._hand_over(slot)
                 _log.info("executor ready", slot=slot.number, pid=executor.pid)
             case NotReady(reason) if self._ever_ready:  # a hiccup, or a file half deployed: others go on
                 _log.error("executor cannot work", slot=slot.number, reason=reason)
@@ -287,6 +303,7 @@ class Supervisor:
             return
         slot.backoff = 1.0
         running.is_finished = True
+        self._polling.attempt_lasted(time.monotonic() - running.since)
         self.metrics.attempt_took(said.phases, said.transferred)
         self._spawn(self._report_and_free(slot, running, said.result))
 
@@ -298,17 +315,13 @@ class Supervisor:
         if self._over.is_set():
             return  # ended by ourselves, at the end
         how = executor.how_it_ended()
-        was_ready = slot.is_ready
         running, slot.is_ready, slot.executor = slot.running, False, None
         slot.generation += 1
         ids = running.ids() if running is not None else {}
         _log.warning("executor ended", slot=slot.number, how=how, restart_in=slot.backoff, **ids)
-        # An attempt it never got waits for the next executor, but not for one after another that cannot start.
-        waits = running is not None and not running.is_sent and was_ready and not self._draining.is_set()
-        if running is not None and not running.is_finished and not waits:
-            running.is_finished = True
-            why = running.stopped_because or f"executor crash: {how} (slot {slot.number})"
-            self._spawn(self._report_and_free(slot, running, TaskResult("FAILED", {}, why)))
+        self._polling.attempt_lasted(math.inf)
+        if running is not None and not running.is_finished:
+            self._end(slot, running, running.stopped_because or f"executor crash: {how} (slot {slot.number})")
             self._spawn(self._clear_up(running))
         if not self._draining.is_set():
             self._spawn(self._restart(slot))
@@ -337,9 +350,6 @@ class Supervisor:
                     continue
                 self.metrics.restarts.inc()
                 return
-        waiting = slot.running
-        if waiting is not None and not waiting.is_finished:
-            self._refuse(slot, waiting)
 
     # Results
 
@@ -360,29 +370,12 @@ class Supervisor:
                 if running.heartbeat is not None:
                     running.heartbeat.cancel()
         if told:
-            await self._results.read_back(running, result)
+            self._spawn(self._results.read_back(running, result), self._looks)
 
     # Leftovers and life signs
 
-    async def _collect_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.workspace_gc_interval.total_seconds())
-            try:
-                at_work = {directory_of(slot.running) for slot in self._slots if slot.running is not None}
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._undertaker, collect_leftovers, self._config, at_work)
-                await loop.run_in_executor(self._undertaker, drop_old, self._logs, self._config.log_retention)
-            except Exception as error:
-                _log.warning("leftovers not collected", error=f"{type(error).__name__}: {error}")
-
-    async def _warm_up(self) -> None:
-        if self._definition.needs_spark:
-            await self._spark.warm_up()
-
-    async def _beat(self) -> None:
-        while True:
-            self.vitals.last_beat = time.monotonic()
-            await asyncio.sleep(1)
+    def _at_work(self) -> set[str]:
+        return {directory_of(slot.running) for slot in self._slots if slot.running is not None}
 
     def is_ready(self) -> tuple[bool, dict[str, Any]]:
         """Whether the worker takes attempts: executors are up, Conductor answered, and it is not draining."""
@@ -397,12 +390,13 @@ class Supervisor:
         self._draining.set()
         self._abandon.set()
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, object], among: "set[asyncio.Task[object]] | None" = None) -> None:
+        tasks = self._background if among is None else among
         task = asyncio.create_task(work)
-        self._background.add(task)
+        tasks.add(task)
 
-        def done(ended: "asyncio.Task[None]") -> None:
-            self._background.discard(ended)
+        def done(ended: "asyncio.Task[object]") -> None:
+            tasks.discard(ended)
             self._changed.set()
             if not ended.cancelled() and ended.exception() is not None:
                 _log.error("supervisor trouble", exc_info=ended.exception())

@@ -1,5 +1,6 @@
 """Is the supervisor well? Told from outside its event loop, which could not tell when it stalls."""
 
+import asyncio
 import threading
 import time
 from dataclasses import dataclass, field
@@ -20,6 +21,12 @@ class Vitals:
     last_beat: float = field(default_factory=time.monotonic)
     last_poll: float | None = None
     waiting_to_poll_since: float | None = None
+
+    async def beat(self) -> None:
+        """Show for ever that the event loop turns."""
+        while True:
+            self.last_beat = time.monotonic()
+            await asyncio.sleep(1)
 
     def is_healthy(self) -> tuple[bool, dict[str, Any]]:
         """Whether the event loop turns and polls come back."""
