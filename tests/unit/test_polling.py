@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -209,14 +209,15 @@ def test_while_the_queue_is_full_and_attempts_are_short_the_next_tasks_are_there
     quickly(test())
 
 
-@pytest.mark.parametrize("seconds", [0.11, math.inf])
-def test_attempts_that_last_longer_than_a_poll_or_have_ended_badly_are_never_polled_for_ahead(seconds: float) -> None:
+@pytest.mark.parametrize("last", [(0.12, 0.08, 0.15, 0.11), (0.01, 0.01, 0.01, math.inf), ()])
+def test_nothing_is_polled_for_ahead_where_attempts_last_longer_than_a_poll_or_end_badly_or_none_has_ended(
+    last: Sequence[float],
+) -> None:
     async def test() -> None:
         queue = Queue(tasks=100)
         place = Place(queue, 4)
-        place.lasts(0.01)
-        place.polling.attempt_lasted(seconds)
-        place._seconds = None
+        for seconds in last:
+            place.polling.attempt_lasted(seconds)
         async with place.at_work():
             await asyncio.sleep(2)
             assert queue.asked == [(4, 0)]
@@ -320,5 +321,24 @@ def test_polls_that_fail_are_unhealthy_only_while_a_slot_is_free_and_the_worker_
             await asyncio.sleep(10)
             assert place.vitals.waiting_to_poll_since is not None
         assert place.vitals.waiting_to_poll_since is None
+
+    quickly(test())
+
+
+def test_whatever_goes_wrong_polling_goes_on() -> None:
+    async def test() -> None:
+        place = Place(Queue(tasks=3), 1)
+        place.lasts(0.01)
+        assign, errors = place._assign, [RuntimeError("a mistake")]
+
+        def mistaken(slot: Slot, task: PolledTask) -> None:
+            if errors:
+                raise errors.pop()
+            assign(slot, task)
+
+        place.polling._assign = mistaken
+        async with place.at_work():
+            await asyncio.sleep(30)
+        assert len(place.assigned) == 2
 
     quickly(test())

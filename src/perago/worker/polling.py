@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 import structlog
 
@@ -56,6 +57,7 @@ class Polling:
         self._assign = assign
         self._give_back = give_back
         self._attempts_lasted = deque([math.inf], maxlen=len(slots))
+        self._assigned_at: dict[int, float] = {}
         self._full_poll_lasted = 0.0
 
     def attempt_lasted(self, seconds: float) -> None:
@@ -69,17 +71,17 @@ class Polling:
         try:
             while coming or not over.is_set():
                 try:
-                    tasks = await (coming or self._for_free_slots(over))
-                    coming, trouble = None, 0
+                    answered, coming = coming, None
+                    tasks = await (answered or self._for_free_slots(over))
+                    trouble = 0
+                    if not over.is_set() and (ahead := self._ahead()):
+                        coming = asyncio.create_task(self._poll(ahead))
+                        await asyncio.sleep(0)  # it is sent before the executors want the processor
+                    await self._place(tasks, over)
                 except Exception as error:  # whatever it is, a worker that no longer polls helps nobody
-                    coming, trouble = None, trouble + 1
+                    trouble += 1
                     _log.warning("poll failed", error=f"{type(error).__name__}: {error}", times=trouble)
                     await asyncio.sleep(min(0.2 * 2**trouble, _LONGEST_PAUSE))
-                    continue
-                if not over.is_set() and (ahead := self._ahead()):
-                    coming = asyncio.create_task(self._poll(ahead))
-                    await asyncio.sleep(0)  # it is sent before the executors want the processor
-                await self._place(tasks, over)
         finally:
             self._vitals.waiting_to_poll_since = None
             if coming:
@@ -87,10 +89,10 @@ class Polling:
 
     def _ahead(self) -> int:
         """How many tasks to poll for beside those just brought: none unless there is more, and the slots keep up."""
-        if len(self._free()) < len(self._slots):
-            return 0
-        rounds = min(_MOST_ROUNDS, self._full_poll_lasted // max(self._attempts_lasted))
-        return int(rounds) * len(self._slots)
+        now = asyncio.get_running_loop().time()
+        ages = [now - self._assigned_at[slot.number] for slot in self._slots if slot.running is not None]
+        longest = max(fmean(self._attempts_lasted), 2 * max(ages, default=0))  # one at work is taken to be half done
+        return int(min(_MOST_ROUNDS, self._full_poll_lasted // longest)) * len(self._slots)
 
     async def _place(self, tasks: list[PolledTask], over: asyncio.Event) -> None:
         """Give each task to a slot as one becomes free, or back when none does."""
@@ -99,6 +101,7 @@ class Polling:
             async with asyncio.timeout(_LONGEST_WAIT):
                 while True:
                     for slot in self._free()[: len(waiting)]:
+                        self._assigned_at[slot.number] = asyncio.get_running_loop().time()
                         self._assign(slot, waiting.popleft())
                     if not waiting or over.is_set():
                         break
