@@ -22,6 +22,7 @@ from tests.unit.test_supervisor_times import Stage, now, quickly
 
 def came_after_the_time_was_up(supervisor: Supervisor) -> None:
     supervisor._no_more = True
+    supervisor._slots[0].executor = cast("Executor", Thread())
     supervisor._assign(supervisor._slots[0], polled("t-1"))
 
 
