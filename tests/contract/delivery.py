@@ -26,6 +26,7 @@ class Delivery(Protocol):
     def report(self, attempt: Attempt, status: ResultStatus, ref: str | None = None) -> None: ...
 
     def extend(self, attempt: Attempt) -> None: ...
+    def give_back(self, attempt: Attempt) -> None: ...
 
     def time_out(self) -> None:
         """Let the lease of the attempt that is out end."""
@@ -58,6 +59,9 @@ class MemoryDelivery:
 
     def extend(self, attempt: Attempt) -> None:
         """Time is left out."""
+
+    def give_back(self, attempt: Attempt) -> None:
+        self._conductor = self._conductor.given_back(attempt)
 
     def time_out(self) -> None:
         self._conductor = self._conductor.timed_out()
@@ -99,6 +103,9 @@ class RealDelivery:
 
     def extend(self, attempt: Attempt) -> None:
         self._ask(lambda conductor: conductor.extend_lease(attempt, WORKER))
+
+    def give_back(self, attempt: Attempt) -> None:
+        self._ask(lambda conductor: conductor.give_back(attempt, WORKER))
 
     def time_out(self) -> None:
         def is_noticed() -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from perago.authoring.errors import StaleAttemptError
 from perago.conductor.errors import ConductorError
-from perago.conductor.tasks import GIVEN_BACK, ResultStatus
+from perago.conductor.tasks import ResultStatus
 from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
 from tests.contract.conftest import Deliver
 from tests.contract.delivery import Delivery
@@ -76,14 +76,24 @@ def test_a_task_given_back_is_handed_out_again_as_the_same_attempt_told_apart_by
     delivery = deliver()
     first = taken(delivery)
 
-    delivery.report(first, GIVEN_BACK.status)
-    assert delivery.current(first) == replace(first, status=GIVEN_BACK.becomes)
+    delivery.give_back(first)
+    assert delivery.current(first) == replace(first, status="SCHEDULED")
     again = taken(delivery)
 
     assert again == replace(first, poll_count=2)
     assert delivery.current(again) == again
     with pytest.raises(StaleAttemptError, match="poll_count is 2, polled 1"):
         assert_current_attempt_snapshot(first, delivery.current(first))
+
+
+@pytest.mark.parametrize("end", [*RETRIED, *FINAL])
+def test_an_ended_attempt_cannot_be_given_back(deliver: Deliver, end: Retried | Final) -> None:
+    delivery, first = ended(deliver, end)
+    before = delivery.statuses()
+
+    delivery.give_back(first)
+
+    assert delivery.statuses() == before
 
 
 def test_a_lease_extension_leaves_the_attempt_as_it_was(deliver: Deliver) -> None:

@@ -74,9 +74,14 @@ class InMemoryConductor:
 
     def reported(self, attempt: Attempt, status: ResultStatus, ref: str | None = None) -> "InMemoryConductor":
         """A worker's result: taken from the attempt that is awaited, dropped without a word from any other."""
-        if not self.waits or self.newest.task_id != attempt.task_id:
-            return self
-        return self._with_newest("SCHEDULED") if status == "IN_PROGRESS" else self._ended(status, ref)
+        return self._ended(status, ref) if self._awaits(attempt) else self
+
+    def given_back(self, attempt: Attempt) -> "InMemoryConductor":
+        """A worker has not begun what it took: the same attempt is handed out again."""
+        return self._with_newest("SCHEDULED") if self._awaits(attempt) else self
+
+    def _awaits(self, attempt: Attempt) -> bool:
+        return self.waits and self.newest.task_id == attempt.task_id
 
     def _ended(self, status: Ending, ref: str | None) -> "InMemoryConductor":
         ended = self._with_newest(status)

@@ -11,6 +11,7 @@ from perago.devstack import embedded
 from perago.devstack.embedded import EmbeddedSpark
 from perago.devstack.errors import DevStackError
 from perago.devstack.progress import Reporter
+from perago.devstack.services import Launch
 
 
 def test_a_stop_waits_for_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,9 +22,18 @@ def test_a_stop_waits_for_no_download(tmp_path: Path, monkeypatch: pytest.Monkey
         arrived.wait(60)
         return tmp_path
 
-    started: list[Any] = []
+    def launch(*_: Any) -> Launch:
+        return Launch(["true"])
+
+    started: list[tuple[Any, ...]] = []
+
+    def start(*given: Any) -> None:
+        started.append(given)
+
     monkeypatch.setattr(embedded, "s3a_jars", download)
-    monkeypatch.setattr(embedded, "start_child", started.append)
+    monkeypatch.setattr(embedded, "spark_launch", launch)
+    monkeypatch.setattr(embedded, "with_archive", launch)
+    monkeypatch.setattr(embedded, "start_child", start)
     spark = EmbeddedSpark(tmp_path / "spark.log", tmp_path / "scratch", "1g", Reporter())
     with ThreadPoolExecutor(1) as attempt:
         asked = attempt.submit(spark.url)

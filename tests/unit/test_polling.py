@@ -303,6 +303,19 @@ def test_a_poll_that_fails_is_told_and_tried_again_later() -> None:
     quickly(test())
 
 
+def test_polls_go_on_after_an_outage_of_hours() -> None:
+    async def test() -> None:
+        queue = Queue(tasks=1)
+        queue.trouble = 2000
+        place = Place(queue, 1)
+        with capture_logs():
+            async with place.at_work():
+                await asyncio.sleep(4 * 3600)
+        assert len(place.assigned) == 1
+
+    quickly(test())
+
+
 def test_polls_that_fail_are_unhealthy_only_while_a_slot_is_free_and_the_worker_polls() -> None:
     async def test() -> None:
         queue = Queue(tasks=1)

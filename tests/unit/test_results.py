@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from perago.conductor.client import ConductorClient
 from perago.conductor.errors import ConductorError
-from perago.conductor.tasks import GIVEN_BACK, PolledTask, TaskResult
+from perago.conductor.tasks import PolledTask, TaskResult
 from perago.protocol.attempt import Attempt
 from perago.worker import results
 from perago.worker.metrics import Metrics
@@ -54,6 +54,7 @@ class PlayedConductor:
         self.refusal: ConductorError | None = None
         self.told: list[str] = []
         self.statuses: list[str] = []
+        self.given_back: list[str] = []
         self.answers_after = 0.01
         self.looks: list[tuple[str, float]] = []
         self.most_looks_at_once = self._looking = 0
@@ -61,6 +62,11 @@ class PlayedConductor:
     async def report(self, attempt: Attempt, worker_id: str, result: TaskResult) -> None:
         self.told.append(attempt.task_id)
         self.statuses.append(result.status)
+        if self.refusal:
+            raise self.refusal
+
+    async def give_back(self, attempt: Attempt, worker_id: str) -> None:
+        self.given_back.append(attempt.task_id)
         if self.refusal:
             raise self.refusal
 
@@ -75,6 +81,12 @@ class PlayedConductor:
 
 def results_of(conductor: PlayedConductor | ConductorClient, seconds: float = 60) -> Results:
     return Results(cast("ConductorClient", conductor), "me", Metrics("work"), seconds, jobs=4)
+
+
+def outcomes(telling: Results) -> list[str]:
+    """What the worker has counted of attempts."""
+    counted = telling._metrics.registry.collect()
+    return [sample.labels["outcome"] for metric in counted for sample in metric.samples if "outcome" in sample.labels]
 
 
 async def told(telling: Results, running: Running) -> None:
@@ -107,23 +119,39 @@ def test_a_result_that_a_late_lease_extension_undid_is_told_again(logged: list[A
     assert [line["event"] for line in logged] == ["result undone, and told again", "attempt ended"]
 
 
-@pytest.mark.parametrize("has", ["SCHEDULED", "IN_PROGRESS"])
-def test_a_task_whose_return_got_no_answer_is_given_back_again(has: str, logged: list[Any]) -> None:
+@pytest.mark.parametrize(("has", "times"), [("IN_PROGRESS", 1), ("SCHEDULED", 0), ("TIMED_OUT", 0)])
+def test_a_task_is_given_back_only_while_it_is_ours(has: str, times: int, logged: list[Any]) -> None:
     conductor = PlayedConductor(has)
+    telling = results_of(conductor)
 
-    asyncio.run(results_of(conductor).tell(ended("t-1"), GIVEN_BACK, look_first=True))
+    asyncio.run(telling.give_back(polled("t-1")))
 
-    assert conductor.statuses == ["IN_PROGRESS"]
-    assert not logged
+    assert conductor.given_back == ["t-1"] * times
+    assert [(line["event"], line["task_id"]) for line in logged] == [("given back", "t-1")]
+    assert not outcomes(telling)
 
 
-def test_a_task_that_has_ended_meanwhile_is_not_given_back(logged: list[Any]) -> None:
-    conductor = PlayedConductor(has="TIMED_OUT")
+def test_a_task_whose_return_got_no_answer_is_looked_at_before_it_is_given_back_again(logged: list[Any]) -> None:
+    conductor = PlayedConductor(has=["IN_PROGRESS", "SCHEDULED"])
+    conductor.refusal = ConductorError("no answer", retryable=True)
 
-    asyncio.run(results_of(conductor).tell(ended("t-1"), GIVEN_BACK, look_first=True))
+    asyncio.run(results_of(conductor).give_back(polled("t-1")))
 
-    assert conductor.statuses == []
-    assert [line["event"] for line in logged] == ["completion not accepted"]
+    assert conductor.given_back == ["t-1"]
+    assert [line["event"] for line in logged] == ["given back"]
+
+
+def test_a_task_that_cannot_be_given_back_is_said_to_wait_and_counts_as_no_lost_result(logged: list[Any]) -> None:
+    conductor = PlayedConductor(has="IN_PROGRESS")
+    conductor.refusal = ConductorError("not today", retryable=False)
+    telling = results_of(conductor)
+
+    asyncio.run(telling.give_back(polled("t-1")))
+
+    (line,) = logged
+    assert line["event"].startswith("not given back")
+    assert (line["error"], line["phase"]) == ("not today", "polled")
+    assert not outcomes(telling)
 
 
 @pytest.mark.parametrize(("has", "event"), [("COMPLETED", "attempt ended"), ("TIMED_OUT", "completion not accepted")])

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import logging.config
 import os
 import resource
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 import structlog
 
 from perago.worker import reading
-from perago.worker.logs import configure_logs, drop_old, log_folder, structlog_kept
+from perago.worker.logs import configure_logs, drop_old, log_folder
 
 MONTH = timedelta(days=30)
 
@@ -283,24 +282,52 @@ def test_a_traceback_is_shown_below_its_line() -> None:
     assert shown[1:] == ["    /tasks/build.py:7 in build", "    ValueError: no rows"]
 
 
-def test_a_module_that_sets_up_logging_for_itself_takes_nothing_out_of_the_log(tmp_path: Path) -> None:
-    log = configured(tmp_path)
-    (ours,) = logging.getLogger().handlers
-    log.info("before")
+RUDE = """
+import logging, logging.config, sys
+from datetime import timedelta
+from pathlib import Path
+import structlog
+import perago.worker.executor
+from perago.attempt import lifecycle
+from perago.worker.logs import configure_logs, hold_loggers
+configure_logs(Path(sys.argv[1]), "executor-0", 10**8, timedelta(days=1), echo=False)
+hold_loggers()
+logging.config.dictConfig({"version": 1, "root": {"level": "ERROR", "handlers": []}})
+logging.basicConfig(level=logging.ERROR, handlers=[logging.NullHandler()], force=True)
+logging.disable(logging.CRITICAL)
+structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=structlog.PrintLoggerFactory())
+lifecycle._log.error("attempt failed")
+structlog.get_logger("an.author").info("mine")
+"""
 
-    with structlog_kept():
-        logging.config.dictConfig({"version": 1, "root": {"level": "ERROR", "handlers": []}})
-        logging.basicConfig(level=logging.ERROR, handlers=[logging.NullHandler()], force=True)
-        logging.disable(logging.CRITICAL)
-        structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=structlog.PrintLogger)
-    try:
-        log.info("after")
-        structlog.get_logger("used for the first time").info("as well")
-    finally:
-        logging.disable(logging.NOTSET)
-        ours.close()
 
-    assert [line["event"] for line in lines_in(tmp_path / "executor-0.jsonl")] == ["before", "after", "as well"]
+def test_a_task_that_sets_up_logging_for_itself_takes_nothing_out_of_the_log(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", RUDE, tmp_path], capture_output=True, text=True, check=True)
+
+    assert [line["event"] for line in lines_in(tmp_path / "executor-0.jsonl")] == ["attempt failed"]
+    assert ran.stdout == "event='mine'\n"
+
+
+class Detached:
+    def __repr__(self) -> str:
+        raise RuntimeError("a row that is no longer there")
+
+
+@pytest.mark.parametrize("value", [{(2024, 1): 5}, Detached(), lambda: None], ids=["a key", "a row", "a function"])
+def test_a_value_that_cannot_be_written_fails_nobody(tmp_path: Path, value: object) -> None:
+    configured(tmp_path).info("counted", value=value, rows=3)
+
+    (line,) = lines_in(tmp_path / "executor-0.jsonl")
+    assert (line["event"], line["rows"]) == ("counted", 3)
+
+
+def test_a_value_that_holds_itself_fails_nobody(tmp_path: Path) -> None:
+    value: list[object] = []
+    value.append(value)
+
+    configured(tmp_path, echo=True).info("counted", value=value)
+
+    assert len(lines_in(tmp_path / "executor-0.jsonl")) == 1
 
 
 def test_lines_for_people_that_nobody_reads_hold_up_nothing(tmp_path: Path) -> None:

@@ -71,9 +71,12 @@ class Batches:
     async def extend_lease(self, attempt: Attempt, worker_id: str) -> None:
         """Nothing here runs out."""
 
+    async def give_back(self, attempt: Attempt, worker_id: str) -> None:
+        """Nobody asks for it again."""
+
     async def report(self, attempt: Attempt, worker_id: str, result: TaskResult) -> None:
         self.told[attempt.task_id] = result
-        self._tasks[attempt.task_id] = replace(attempt, status=result.becomes)
+        self._tasks[attempt.task_id] = replace(attempt, status=result.status)
 
 
 class NoSpark:

@@ -57,7 +57,7 @@ async def _work(module: str, config: RuntimeConfig, jobs: int, allow_drift: bool
     from perago.worker.facts import read_facts
     from perago.worker.leftovers import collect_leftovers
     from perago.worker.lock import only_supervisor
-    from perago.worker.logs import configure_logs, log_folder
+    from perago.worker.logs import configure_logs, hold_loggers, log_folder
     from perago.worker.spark import SparkSource
     from perago.worker.start import check_engine, check_lakefs, check_spark, check_taskdef, new_worker_id
     from perago.worker.supervisor import Supervisor
@@ -77,6 +77,7 @@ async def _work(module: str, config: RuntimeConfig, jobs: int, allow_drift: bool
         with only_supervisor(config.workspace_root):
             logs = log_folder(config.log_root, module, worker_id)
             configure_logs(logs, "supervisor", config.log_file_max_size, config.log_retention, echo=True)
+            hold_loggers()
             collect_leftovers(config)
             typer.echo(f"{task.name}: worker {worker_id}, {jobs} at once; logs in {logs}", err=True)
             spark = SparkSource(config.spark_remote, lambda: _embedded_spark(logs, config))

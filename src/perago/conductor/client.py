@@ -88,6 +88,10 @@ class ConductorClient:
     async def extend_lease(self, attempt: Attempt, worker_id: str) -> None:
         await self._call("POST", "/tasks", lease_body(attempt, worker_id))
 
+    async def give_back(self, attempt: Attempt, worker_id: str) -> None:
+        """Let the task be handed out again, as the same attempt: only its count of polls will have changed."""
+        await self._call("POST", "/tasks", lease_body(attempt, worker_id, keep=False))
+
     async def report(self, attempt: Attempt, worker_id: str, result: TaskResult) -> None:
         await self._call("POST", "/tasks", result_body(attempt, worker_id, _readable(result)))
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from perago.protocol.attempt import Attempt
 
-ResultStatus = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "IN_PROGRESS"]
+ResultStatus = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR"]
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,6 @@ class TaskResult:
     status: ResultStatus
     output: dict[str, Any]
     reason: str | None = None
-
-    @property
-    def becomes(self) -> str:
-        """The task's status once Conductor has taken it."""
-        return "SCHEDULED" if self.status == "IN_PROGRESS" else self.status
-
-
-#: Of a task that no executor had: Conductor puts it back into its queue, the same attempt for whoever polls next.
-GIVEN_BACK = TaskResult("IN_PROGRESS", {})
 
 
 def attempt_of(task: dict[str, Any]) -> Attempt:
@@ -65,12 +56,12 @@ def result_body(attempt: Attempt, worker_id: str, result: TaskResult) -> dict[st
     return {**body, "reasonForIncompletion": result.reason} if result.reason is not None else body
 
 
-def lease_body(attempt: Attempt, worker_id: str) -> dict[str, Any]:
-    """Without `extendLease` the same update would hand the task back to the queue."""
+def lease_body(attempt: Attempt, worker_id: str, *, keep: bool = True) -> dict[str, Any]:
+    """Without `extendLease` the same update hands the task back to the queue."""
     return {
         "workflowInstanceId": attempt.workflow_instance_id,
         "taskId": attempt.task_id,
         "workerId": worker_id,
         "status": "IN_PROGRESS",
-        "extendLease": True,
+        "extendLease": keep,
     }

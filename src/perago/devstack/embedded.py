@@ -70,7 +70,7 @@ class EmbeddedSpark:
         self._clear()
 
     def _start_beside(self) -> None:
-        """Linux ends the server with the *thread* that started it, so that thread lives as long as this object.
+        """Linux ends the server with the *thread* that started it, so that thread lives as long as the server.
 
         What it waits for, a download say, may take longer than anybody wants to wait once this is to end.
         """
@@ -78,12 +78,12 @@ class EmbeddedSpark:
 
         def start() -> None:
             try:
-                self._start()
+                server = self._start()
             except BaseException as error:
                 started.set_exception(error)
             else:
                 started.set_result(None)
-                self._ending.wait()
+                server.wait()
 
         threading.Thread(target=start, name="perago-spark", daemon=True).start()
         while not started.done():
@@ -100,7 +100,7 @@ class EmbeddedSpark:
             self._kill(signal.SIGKILL)
             self._process.wait()
 
-    def _start(self) -> None:
+    def _start(self) -> subprocess.Popen[bytes]:
         cache = Cache.of_user(self._reporter)
         jars = s3a_jars(cache)
         port = free_port()
@@ -116,6 +116,7 @@ class EmbeddedSpark:
             if self._ending.wait(0.05) or self._process.poll() is not None or time.monotonic() > deadline:
                 self._kill(signal.SIGKILL)
                 raise DevStackError(f"the embedded Spark server did not start (log: {self._log}): {self._last_words()}")
+        return self._process
 
     def _clear(self) -> None:
         shutil.rmtree(self._scratch, ignore_errors=True)

@@ -33,7 +33,7 @@ from perago.data.spark_session import AttemptSession, import_client
 from perago.data.workspace import DirectoryFiles, Transferred
 from perago.identity import end_with_parent
 from perago.protocol.attempt import Attempt
-from perago.worker.logs import configure_logs, structlog_kept
+from perago.worker.logs import configure_logs, hold_loggers
 from perago.worker.messages import (
     Assignment,
     Farewell,
@@ -69,6 +69,7 @@ def run_executor(settings: ExecutorSettings, pipe: Connection, lifeline: Connect
     _live_and_die_with_the_supervisor(lifeline)
     name, config = f"executor-{settings.slot}", settings.config
     configure_logs(settings.logs, name, config.log_file_max_size, config.log_retention, echo=False)
+    hold_loggers()
     _keep_output_apart(_output_of(settings), config.log_file_max_size)
     with pipe:  # closed for the supervisor to see, although a thread that a library started may keep this process
         serve(settings, pipe)
@@ -77,8 +78,7 @@ def run_executor(settings: ExecutorSettings, pipe: Connection, lifeline: Connect
 def serve(settings: ExecutorSettings, pipe: Connection) -> None:
     """Take assignments until told to end, or the pipe closes."""
     try:
-        with structlog_kept():
-            loaded = load_module_task(settings.module)
+        loaded = load_module_task(settings.module)
         definition = replace(loaded, function=_ending_forks(loaded.function))
         failpoint = Failpoint.from_environment(os.environ)
         address = settings.config.require_lakefs() if definition.workspace is not None else None

@@ -5,10 +5,10 @@ import contextlib
 import logging
 import os
 import queue
+import sys
 import threading
 import time
-from collections.abc import Generator, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import MutableMapping, Sequence
 from datetime import timedelta
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -51,14 +51,11 @@ def configure_logs(folder: Path, name: str, max_bytes: int, retention: timedelta
     logging.basicConfig(level=logging.INFO, handlers=[_FromBodies([*told, log.take], file)], force=True)
 
 
-@contextmanager
-def structlog_kept() -> Generator[None]:
-    """A task's module may set up structlog for itself while it is imported; the worker's log stays as it is."""
-    ours = structlog.get_config()
-    try:
-        yield
-    finally:
-        structlog.configure(**ours)
+def hold_loggers() -> None:
+    """Bind Perago's loggers to the log as it is set up now, for a task may set up structlog for itself."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("perago.") and hasattr(module, "_log"):
+            module._log.bind()
 
 
 class _Log:
@@ -70,9 +67,14 @@ class _Log:
         self._as_json = structlog.processors.JSONRenderer(default=str)
 
     def take(self, logger: Any, name: str, event: Event) -> str:
+        try:
+            line = str(self._as_json(logger, name, event))
+        except Exception:  # what a body logs may be anything, and no attempt fails for that
+            event = {str(key): _told(value) for key, value in event.items()}
+            line = str(self._as_json(logger, name, event))
+        self._file.write(line)
         if self._screen is not None:
             self._screen.show(_for_people(event))
-        self._file.write(str(self._as_json(logger, name, event)))
         return ""
 
 
@@ -118,25 +120,27 @@ class _Screen:
     """Lines for people on stderr. When nobody reads them, lines are left out: they must not hold up a lease."""
 
     def __init__(self) -> None:
-        self._lines: queue.Queue[str] = queue.Queue(_UNREAD_LINES)
+        # Not a `Queue`: a line that is logged while another is put, by the garbage collector say, would wait for ever.
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._said = threading.Event()
         threading.Thread(target=self._print, name="perago-stderr", daemon=True).start()
         atexit.register(self._last_words)
 
     def show(self, line: str) -> None:
-        with contextlib.suppress(queue.Full):
-            self._lines.put_nowait(line)
+        if self._lines.qsize() < _UNREAD_LINES:
+            self._lines.put(line)
 
     def _print(self) -> None:
-        while True:
-            unsaid = f"{self._lines.get()}\n".encode(errors="replace")
+        while (line := self._lines.get()) is not None:
+            unsaid = f"{line}\n".encode(errors="replace")
             with contextlib.suppress(OSError):
                 while unsaid:  # not by way of sys.stderr, whose lock would be held when the process ends
                     unsaid = unsaid[os.write(_STDERR, unsaid) :]
-            self._lines.task_done()
+        self._said.set()
 
     def _last_words(self) -> None:
-        with self._lines.all_tasks_done:
-            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, _LAST_WORDS_SECONDS)
+        self._lines.put(None)
+        self._said.wait(_LAST_WORDS_SECONDS)
 
 
 def drop_old(folder: Path, retention: timedelta) -> None:
@@ -156,6 +160,15 @@ def drop_old(folder: Path, retention: timedelta) -> None:
         if emptied != folder:
             with contextlib.suppress(OSError):  # it is not empty
                 emptied.rmdir()
+
+
+def _told(value: object) -> str | float | None:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    try:
+        return repr(value)
+    except Exception:
+        return f"<a {type(value).__name__} that cannot be shown>"
 
 
 def _for_people(told: Event) -> str:

@@ -81,7 +81,7 @@ class Polling:
                 except Exception as error:  # whatever it is, a worker that no longer polls helps nobody
                     trouble += 1
                     _log.warning("poll failed", error=f"{type(error).__name__}: {error}", times=trouble)
-                    await asyncio.sleep(min(0.2 * 2**trouble, _LONGEST_PAUSE))
+                    await asyncio.sleep(min(0.2 * 2 ** min(trouble, 9), _LONGEST_PAUSE))
         finally:
             self._vitals.waiting_to_poll_since = None
             if coming:

@@ -2,16 +2,17 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import structlog
 
 from perago.conductor.client import ConductorClient, within
 from perago.conductor.errors import ConductorError
-from perago.conductor.tasks import TaskResult
+from perago.conductor.tasks import PolledTask, TaskResult
 from perago.protocol.attempt import Attempt, staleness
 from perago.worker.metrics import Metrics
-from perago.worker.slot import Running
+from perago.worker.slot import Running, ids_of
 
 _log = structlog.get_logger("perago.supervisor")
 
@@ -41,36 +42,59 @@ class Results:
         """Send a result, again while that can help and time is left; False when it was lost or is not wanted.
 
         A workflow's rerun reuses the task id, so a result of the old attempt would end the new one: unless it is
-        known to be current, look first.
+        known to be current, look first. So does each further try: the one before may have been carried out, and the
+        task handed out anew since.
         """
+
+        async def told(is_first: bool) -> bool:
+            if (look_first or not is_first) and not await self._is_wanted(running, result):
+                return False
+            self._calm_from = time.monotonic() + _CALM_SECONDS
+            async with running.writing:
+                await self._conductor.report(running.task.attempt, self._worker_id, result)
+            return True
+
+        try:
+            return await self._trying(running.task, told)
+        except ConductorError as error:
+            _log.error("result lost: Conductor could not be told", error=str(error), **running.ids())
+            self._metrics.attempt_ended("LOST")
+            return False
+
+    async def give_back(self, task: PolledTask) -> None:
+        """Hand a task that nobody here has begun back to Conductor's queue, if it is still ours."""
+        attempt, ids = task.attempt, {**ids_of(task.attempt), "phase": "polled"}
+
+        async def given_back(_: bool) -> bool:
+            if staleness(attempt, await self._conductor.current(attempt.task_id)) is None:
+                await self._conductor.give_back(attempt, self._worker_id)
+            return True
+
+        try:
+            await self._trying(task, given_back)
+            _log.info("given back", **ids)
+        except ConductorError as error:
+            _log.warning("not given back: another worker has it when its lease has run out", error=str(error), **ids)
+
+    async def _trying(self, task: PolledTask, once: Callable[[bool], Awaitable[bool]]) -> bool:
+        """Do it once, which is told that it is the first time, and again while that can help and time is left."""
         deadline = time.monotonic() + self._limit_seconds
-        pause = 0.1
+        is_first, pause = True, 0.1
         while True:
             try:
-                async with within(_try_seconds(running, deadline)):
-                    return await self._told(running, result, look_first)
+                async with within(_try_seconds(task, deadline)):
+                    return await once(is_first)
             except ConductorError as error:
                 if not error.retryable or time.monotonic() + pause > deadline:
-                    _log.error("result lost: Conductor could not be told", error=str(error), **running.ids())
-                    self._metrics.attempt_ended("LOST")
-                    return False
-            look_first = True  # it may have been carried out, and the task handed out anew since
+                    raise
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
-
-    async def _told(self, running: Running, result: TaskResult, look_first: bool) -> bool:
-        if look_first and not await self._is_wanted(running, result):
-            return False
-        self._calm_from = time.monotonic() + _CALM_SECONDS
-        async with running.writing:
-            await self._conductor.report(running.task.attempt, self._worker_id, result)
-        return True
+            is_first, pause = False, min(pause * 2, _LONGEST_PAUSE)
 
     async def _is_wanted(self, running: Running, result: TaskResult) -> bool:
         """Whether to send it: Conductor waits for this attempt, or has just this result of it already."""
         attempt = running.task.attempt
         fresh = await self._conductor.current(attempt.task_id)
-        had = replace(fresh, status="IN_PROGRESS") if fresh.status == result.becomes else fresh
+        had = replace(fresh, status="IN_PROGRESS") if fresh.status == result.status else fresh
         why = staleness(attempt, had)
         if why is not None:
             self._not_accepted(running, result, fresh, why)
@@ -121,6 +145,6 @@ class Results:
         _log.error("completion not accepted", told=result.status, conductor_has=has, why=why, **running.ids())
 
 
-def _try_seconds(running: Running, deadline: float) -> float:
+def _try_seconds(task: PolledTask, deadline: float) -> float:
     """How long to wait for Conductor once: no longer than is left, and not until the lease runs out meanwhile."""
-    return max(_SHORTEST_TRY, min(deadline - time.monotonic(), running.task.lease_seconds / 2))
+    return max(_SHORTEST_TRY, min(deadline - time.monotonic(), task.lease_seconds / 2))

@@ -17,6 +17,7 @@ from typing import cast
 import psutil
 
 from perago.conductor.tasks import PolledTask
+from perago.protocol.attempt import Attempt
 from perago.worker.executor import ExecutorSettings, run_executor, serve
 from perago.worker.messages import Farewell, FromExecutor, ToExecutor
 from perago.worker.pipe import Pipe
@@ -41,6 +42,7 @@ class Executor:
         self._gone = gone
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
+        self._leaves = False
 
     def start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -49,6 +51,7 @@ class Executor:
 
     async def leave(self, patience: float) -> None:
         """Let an idle executor end by itself, with its traces sent; one that takes too long is killed."""
+        self._leaves = True
         self.send(Farewell())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), patience)
@@ -98,7 +101,8 @@ class Executor:
 
     def _fell_silent(self) -> None:
         """It is about to end, or no longer of use. Its own way of ending tells more than ours."""
-        self._loop.call_later(_ITS_OWN_END_SECONDS, self.kill)
+        if not self._leaves:  # else it may take as long as `leave` lets it
+            self._loop.call_later(_ITS_OWN_END_SECONDS, self.kill)
 
     def _died(self) -> None:
         self._loop.remove_reader(self._end)
@@ -144,6 +148,15 @@ class ThreadExecutor(Executor):
         self._is_over()
 
 
+def ids_of(attempt: Attempt) -> dict[str, object]:
+    return {
+        "workflow": attempt.workflow_instance_id,
+        "task_id": attempt.task_id,
+        "retry_count": attempt.retry_count,
+        "reference": attempt.reference_task_name,
+    }
+
+
 @dataclass
 class Running:
     """An attempt an executor works on."""
@@ -163,16 +176,9 @@ class Running:
 
     def ids(self) -> dict[str, object]:
         """What every log line of an attempt carries."""
-        attempt = self.task.attempt
-        return {
-            "workflow": attempt.workflow_instance_id,
-            "task_id": attempt.task_id,
-            "retry_count": attempt.retry_count,
-            "reference": attempt.reference_task_name,
-            "execution_id": self.execution_id,
-            # As far as the supervisor can tell: what goes on while it is running, its executor's lines say.
-            "phase": "completion" if self.is_finished else "running",
-        }
+        # As far as the supervisor can tell: what goes on while it is running, its executor's lines say.
+        phase = "completion" if self.is_finished else "running"
+        return {**ids_of(self.task.attempt), "execution_id": self.execution_id, "phase": phase}
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Protocol
 import structlog
 
 from perago.addresses import masked
+from perago.authoring.errors import TaskExecutionError
 
 _log = structlog.get_logger("perago.supervisor")
 
@@ -30,6 +31,7 @@ class SparkSource:
         self._remote = remote
         self._embed = embed
         self._server: Server | None = None
+        self._is_over = False
         # One of its own: a start takes seconds, and another that asks meanwhile waits for the same server.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="perago-spark-source")
 
@@ -59,11 +61,14 @@ class SparkSource:
         return process.returncode
 
     async def stop(self) -> None:
+        self._is_over = True
         if self._server is not None:
             await asyncio.to_thread(self._server.stop)  # not after a start under way, which it ends
-        self._starter.shutdown(wait=False)
+        self._starter.shutdown(wait=False, cancel_futures=True)
 
     def _started(self) -> str:
         if self._server is None:
-            self._server = self._embed()
+            self._server = self._embed()  # takes a moment
+        if self._is_over:
+            raise TaskExecutionError("the worker is stopping")
         return self._server.url()

@@ -1,7 +1,6 @@
 """The supervisor: one asyncio process that owns Conductor, the leases and the executors. No user code runs in it."""
 
 import asyncio
-import contextlib
 import gc
 import math
 import os
@@ -19,7 +18,7 @@ import structlog
 from perago.attempt.failpoints import Failpoint
 from perago.authoring.controls import TaskControls
 from perago.conductor.client import ConductorClient
-from perago.conductor.tasks import GIVEN_BACK, PolledTask, TaskResult
+from perago.conductor.tasks import PolledTask, TaskResult
 from perago.config import RuntimeConfig
 from perago.worker.executor import ExecutorSettings
 from perago.worker.facts import IMPORT_SECONDS
@@ -121,6 +120,7 @@ class Supervisor:
         for slot in self._slots:
             self._start(slot)
         polling = asyncio.create_task(self._polling.until(self._draining))
+        polling.add_done_callback(self._polling_ended)
         others = [collect_forever(self._config, self._logs, self._at_work, self._undertaker), self.vitals.beat()]
         if self._definition.needs_spark:
             others.append(self._spark.warm_up())
@@ -139,6 +139,10 @@ class Supervisor:
         if self._abandon.is_set():
             return 130
         return 3 if killed else 0
+
+    def _polling_ended(self, polling: "asyncio.Task[None]") -> None:
+        if not polling.cancelled() and polling.exception() is not None:
+            self._give_up(f"polling ended: {polling.exception()!r}")
 
     async def _drained(self, polling: "asyncio.Task[None]") -> bool:
         """Wait until everything is finished, or kill what is not; tells whether it had to."""
@@ -188,8 +192,7 @@ class Supervisor:
 
         So are looks at results told, but not for long: nobody's work depends on them.
         """
-        with contextlib.suppress(asyncio.CancelledError):
-            await polling
+        await asyncio.wait({polling})
         while any(slot.running is not None for slot in self._slots) or self._background:
             self._changed.clear()
             await self._changed.wait()
@@ -229,9 +232,7 @@ class Supervisor:
 
     def _give_back(self, task: PolledTask) -> None:
         """Nobody here will run it: Conductor hands the same attempt to another worker, or again to this one."""
-        running = Running(task, uuid.uuid4().hex)
-        _log.info("given back", **running.ids())
-        self._spawn(self._results.tell(running, GIVEN_BACK, look_first=True))
+        self._spawn(self._results.give_back(task))
 
     def _end(self, slot: Slot, running: Running, why: str) -> None:
         """Report an attempt that no executor will."""
@@ -247,11 +248,12 @@ class Supervisor:
         executor = kind(settings, slot.generation, self._heard, self._gone)
         executor.start()
         slot.executor = executor
-        asyncio.get_running_loop().call_later(IMPORT_SECONDS, self._ready_by_now, slot, executor)
+        at_once = max(1.0, len(self._slots) / (os.cpu_count() or 1))  # they import beside each other
+        asyncio.get_running_loop().call_later(at_once * IMPORT_SECONDS, self._ready_by_now, slot, executor)
 
     def _ready_by_now(self, slot: Slot, executor: Executor) -> None:
         if slot.executor is executor and not slot.is_ready:
-            _log.error("executor not ready in time", slot=slot.number, seconds=IMPORT_SECONDS, pid=executor.pid)
+            _log.error("executor not ready in time", slot=slot.number, pid=executor.pid)
             executor.kill()
 
     def _heard(self, executor: Executor, said: FromExecutor) -> None:
