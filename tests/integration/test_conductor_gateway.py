@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -28,12 +29,12 @@ DONE = TaskResult("COMPLETED", {"result": {"score": 1.5}})
 class Queue:
     """One task with a queue of its own, and workflows that fill it."""
 
-    def __init__(self, url: str, http: httpx.Client) -> None:
+    def __init__(self, url: str, http: httpx.Client, **controls: Any) -> None:
         self._url, self._http = url, http
         self.name = f"gateway.{uuid.uuid4().hex[:12]}"
         taskdef = {"name": self.name, "ownerEmail": "data@example.com", "retryCount": 1, "retryDelaySeconds": 0}
         times = {"timeoutSeconds": 0, "responseTimeoutSeconds": LEASE_SECONDS, "timeoutPolicy": "RETRY"}
-        self._send("POST", "/metadata/taskdefs", json=[{**taskdef, **times}])
+        self._send("POST", "/metadata/taskdefs", json=[{**taskdef, **times, **controls}])
         given = {"inputParameters": {"params": "${workflow.input}"}}
         work = {"name": self.name, "taskReferenceName": "work", "type": "SIMPLE", **given}
         workflow = {"name": self.name, "version": 1, "schemaVersion": 2, "tasks": [work], "timeoutSeconds": 0}
@@ -70,10 +71,15 @@ class Queue:
 
 
 @pytest.fixture
-def queue(servers: Servers) -> Iterator[Queue]:
+def new_queue(servers: Servers) -> Iterator[Callable[..., Queue]]:
     url = servers.config.require_conductor()
     with httpx.Client(base_url=url, timeout=30) as http:
-        yield Queue(url, http)
+        yield partial(Queue, url, http)
+
+
+@pytest.fixture
+def queue(new_queue: Callable[..., Queue]) -> Queue:
+    return new_queue()
 
 
 def test_an_empty_queue_gives_nothing_at_once(queue: Queue) -> None:
@@ -91,6 +97,43 @@ def test_a_polled_task_is_the_attempt_its_input_and_its_lease(queue: Queue) -> N
     assert (task.attempt.retry_count, task.attempt.reference_task_name) == (0, "work")
     assert (task.attempt.status, task.attempt.worker_id) == ("IN_PROGRESS", WORKER)
     assert task.attempt.scheduled_time
+
+
+@pytest.mark.parametrize(
+    ("controls", "may_wait"),
+    [
+        ({"responseTimeoutSeconds": 10}, True),
+        ({"responseTimeoutSeconds": 9}, False),
+        ({"responseTimeoutSeconds": 60, "timeoutSeconds": 60}, False),
+        ({"responseTimeoutSeconds": 60, "totalTimeoutSeconds": 60}, False),
+        ({"responseTimeoutSeconds": 60, "pollTimeoutSeconds": 60}, False),
+        ({"responseTimeoutSeconds": 60, "concurrentExecLimit": 8}, False),
+        ({"responseTimeoutSeconds": 60, "rateLimitPerFrequency": 8, "rateLimitFrequencyInSeconds": 1}, False),
+    ],
+)
+def test_a_polled_task_may_wait_where_nothing_else_counts_against_it_meanwhile(
+    new_queue: Callable[..., Queue], controls: dict[str, int], may_wait: bool
+) -> None:
+    assert new_queue(**controls).one().may_wait is may_wait
+
+
+def test_the_clock_of_a_task_that_may_not_wait_runs_on_when_it_is_given_back(new_queue: Callable[..., Queue]) -> None:
+    queue = new_queue(timeoutSeconds=2, responseTimeoutSeconds=2)
+    task = queue.one()
+
+    queue.ask(lambda conductor: conductor.give_back(task.attempt, WORKER))
+
+    timed_out(queue, task)
+
+
+def test_a_task_given_back_is_handed_out_again_but_not_before_conductor_has_written_that_down(queue: Queue) -> None:
+    first = queue.one().attempt
+
+    queue.ask(lambda conductor: conductor.give_back(first, WORKER))
+
+    assert queue.polled(wait_seconds=0) == []
+    (again,) = queue.polled()
+    assert again.attempt == replace(first, poll_count=2)
 
 
 def test_the_task_read_back_is_the_task_polled(queue: Queue) -> None:
@@ -190,9 +233,9 @@ def test_a_result_for_a_workflow_conductor_does_not_know_is_final(queue: Queue) 
     assert (refused.value.status, refused.value.retryable) == (404, False)
 
 
-def timed_out(queue: Queue) -> PolledTask:
-    """A task whose lease nobody extended, once Conductor has noticed."""
-    task = queue.one()
+def timed_out(queue: Queue, task: PolledTask | None = None) -> PolledTask:
+    """A task that nobody has to do with any more, once Conductor has noticed."""
+    task = task or queue.one()
     deadline = time.monotonic() + 60
     while queue.ask(lambda conductor: conductor.current(task.attempt.task_id)).status != "TIMED_OUT":
         assert time.monotonic() < deadline, "Conductor never timed the task out"

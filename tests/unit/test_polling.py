@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -23,8 +24,9 @@ from tests.unit.test_supervisor_times import now, quickly
 class Queue:
     """Conductor's queue of a task: every poll takes a tenth of a second, and a long one ends with the first task."""
 
-    def __init__(self, tasks: int = 0) -> None:
+    def __init__(self, tasks: int = 0, *, may_wait: bool = True) -> None:
         self.left = tasks
+        self._may_wait = may_wait
         self.trouble = 0
         self.asked: list[tuple[int, float]] = []  # for how many, and how long to wait
         self.wanted_at_once = self.waiting_at_once = self.most_wanted = self.most_waiting = 0
@@ -52,7 +54,7 @@ class Queue:
             await asyncio.sleep(0.1)
         taken = min(count, self.left)
         self.left -= taken
-        return [polled(f"t-{self.left + number}") for number in range(taken)]
+        return [replace(polled(f"t-{self.left + number}"), may_wait=self._may_wait) for number in range(taken)]
 
 
 class Place:
@@ -226,6 +228,20 @@ def test_nothing_is_polled_for_ahead_where_attempts_last_longer_than_a_poll_or_e
     quickly(test())
 
 
+def test_tasks_that_may_not_wait_are_polled_for_only_where_slots_are_free() -> None:
+    async def test() -> None:
+        queue = Queue(tasks=100, may_wait=False)
+        place = Place(queue, 4)
+        place.lasts(0.01)
+        async with place.at_work():
+            await asyncio.sleep(1)
+            assert len(place.assigned) > 8
+            assert queue.most_wanted == 4
+        assert not place.given_back
+
+    quickly(test())
+
+
 def test_a_poll_that_brought_less_than_it_asked_for_is_followed_by_none_ahead() -> None:
     async def test() -> None:
         queue = Queue(tasks=7)
@@ -353,5 +369,20 @@ def test_whatever_goes_wrong_polling_goes_on() -> None:
         async with place.at_work():
             await asyncio.sleep(30)
         assert len(place.assigned) == 2
+
+    quickly(test())
+
+
+def test_a_mistake_with_one_task_gives_back_those_that_came_with_it() -> None:
+    async def test() -> None:
+        place = Place(Queue(tasks=4), 4)
+
+        def mistaken(slot: Slot, task: PolledTask) -> None:
+            raise RuntimeError("a mistake")
+
+        place.polling._assign = mistaken
+        async with place.at_work():
+            await asyncio.sleep(1)
+        assert len(place.given_back) == 3
 
     quickly(test())

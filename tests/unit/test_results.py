@@ -85,8 +85,8 @@ def results_of(conductor: PlayedConductor | ConductorClient, seconds: float = 60
 
 def outcomes(telling: Results) -> list[str]:
     """What the worker has counted of attempts."""
-    counted = telling._metrics.registry.collect()
-    return [sample.labels["outcome"] for metric in counted for sample in metric.samples if "outcome" in sample.labels]
+    counted = [sample for metric in telling._metrics.registry.collect() for sample in metric.samples]
+    return [sample.labels["outcome"] for sample in counted if sample.name == "perago_attempts_total"]
 
 
 async def told(telling: Results, running: Running) -> None:
@@ -119,35 +119,62 @@ def test_a_result_that_a_late_lease_extension_undid_is_told_again(logged: list[A
     assert [line["event"] for line in logged] == ["result undone, and told again", "attempt ended"]
 
 
-@pytest.mark.parametrize(("has", "times"), [("IN_PROGRESS", 1), ("SCHEDULED", 0), ("TIMED_OUT", 0)])
-def test_a_task_is_given_back_only_while_it_is_ours(has: str, times: int, logged: list[Any]) -> None:
+def test_a_result_that_is_undone_each_time_is_told_a_few_times_and_is_then_said_to_be_lost(logged: list[Any]) -> None:
+    conductor = PlayedConductor(has="IN_PROGRESS")
+    telling = results_of(conductor)
+
+    asyncio.run(told(telling, ended("t-1")))
+
+    assert conductor.statuses == ["COMPLETED"] * 3
+    *_, last = logged
+    assert last["event"] == "result lost: undone whenever it was told"
+    assert outcomes(telling) == ["LOST"]
+
+
+def test_the_same_end_of_another_delivery_is_not_taken_for_this_ones(logged: list[Any]) -> None:
+    conductor = PlayedConductor(has="COMPLETED")
+    task = ended("t-1").task
+    first = replace(ended("t-1"), task=replace(task, attempt=replace(task.attempt, retry_count=1)))
+    telling = results_of(conductor)
+
+    asyncio.run(told(telling, first))
+
+    (line,) = logged
+    assert (line["event"], line["conductor_has"]) == ("completion not accepted", "COMPLETED")
+    assert "retry_count is 0, polled 1" in line["why"]
+    assert outcomes(telling) == ["NOT_ACCEPTED"]
+
+
+@pytest.mark.parametrize(
+    ("has", "times", "event"),
+    [
+        ("IN_PROGRESS", 1, "given back"),
+        ("SCHEDULED", 0, "no longer ours to give back"),
+        ("TIMED_OUT", 0, "no longer ours to give back"),
+    ],
+)
+def test_a_task_is_given_back_only_while_it_is_ours(has: str, times: int, event: str, logged: list[Any]) -> None:
     conductor = PlayedConductor(has)
     telling = results_of(conductor)
 
     asyncio.run(telling.give_back(polled("t-1")))
 
     assert conductor.given_back == ["t-1"] * times
-    assert [(line["event"], line["task_id"]) for line in logged] == [("given back", "t-1")]
+    assert [(line["event"], line["task_id"]) for line in logged] == [(event, "t-1")]
     assert not outcomes(telling)
 
 
-def test_a_task_whose_return_got_no_answer_is_looked_at_before_it_is_given_back_again(logged: list[Any]) -> None:
-    conductor = PlayedConductor(has=["IN_PROGRESS", "SCHEDULED"])
-    conductor.refusal = ConductorError("no answer", retryable=True)
-
-    asyncio.run(results_of(conductor).give_back(polled("t-1")))
-
-    assert conductor.given_back == ["t-1"]
-    assert [line["event"] for line in logged] == ["given back"]
-
-
-def test_a_task_that_cannot_be_given_back_is_said_to_wait_and_counts_as_no_lost_result(logged: list[Any]) -> None:
+@pytest.mark.parametrize("can_help", [True, False])
+def test_a_task_whose_return_may_not_have_been_carried_out_is_left_to_its_lease_and_counts_as_no_lost_result(
+    can_help: bool, logged: list[Any]
+) -> None:
     conductor = PlayedConductor(has="IN_PROGRESS")
-    conductor.refusal = ConductorError("not today", retryable=False)
+    conductor.refusal = ConductorError("not today", retryable=can_help)
     telling = results_of(conductor)
 
     asyncio.run(telling.give_back(polled("t-1")))
 
+    assert conductor.given_back == ["t-1"]
     (line,) = logged
     assert line["event"].startswith("not given back")
     assert (line["error"], line["phase"]) == ("not today", "polled")

@@ -313,7 +313,11 @@ class Detached:
         raise RuntimeError("a row that is no longer there")
 
 
-@pytest.mark.parametrize("value", [{(2024, 1): 5}, Detached(), lambda: None], ids=["a key", "a row", "a function"])
+@pytest.mark.parametrize(
+    "value",
+    [{(2024, 1): 5}, Detached(), lambda: None, 10**5000],
+    ids=["a key", "a row", "a function", "too many digits"],
+)
 def test_a_value_that_cannot_be_written_fails_nobody(tmp_path: Path, value: object) -> None:
     configured(tmp_path).info("counted", value=value, rows=3)
 
@@ -328,6 +332,24 @@ def test_a_value_that_holds_itself_fails_nobody(tmp_path: Path) -> None:
     configured(tmp_path, echo=True).info("counted", value=value)
 
     assert len(lines_in(tmp_path / "executor-0.jsonl")) == 1
+
+
+def test_a_line_whose_arguments_do_not_fit_is_logged_as_far_as_it_goes(tmp_path: Path) -> None:
+    configured(tmp_path)
+    logging.getLogger("a.library").warning("%d rows", "many")
+
+    (line,) = lines_in(tmp_path / "executor-0.jsonl")
+    assert line["event"].startswith("%d rows (TypeError: ")
+
+
+def test_a_full_disk_is_told_to_people_and_holds_up_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "executor-0.jsonl").symlink_to("/dev/full")
+    configured(tmp_path).info("counted")
+    logging.getLogger("a.library").warning("careful")
+
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert all(line.startswith("not written to ") and "No space left on device" in line for line in said)
 
 
 def test_lines_for_people_that_nobody_reads_hold_up_nothing(tmp_path: Path) -> None:

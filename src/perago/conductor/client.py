@@ -17,7 +17,7 @@ from yarl import URL
 
 from perago.addresses import masked
 from perago.conductor.errors import Answer, ConductorError, error_of, is_retryable, told_in
-from perago.conductor.tasks import PolledTask, TaskResult, attempt_of, lease_body, polled_task, result_body
+from perago.conductor.tasks import PolledTask, TaskResult, attempt_of, lease_body, polled_task, result_body, return_body
 from perago.conductor.workflows import WorkflowRun, workflow_run
 from perago.protocol.attempt import Attempt
 
@@ -89,8 +89,8 @@ class ConductorClient:
         await self._call("POST", "/tasks", lease_body(attempt, worker_id))
 
     async def give_back(self, attempt: Attempt, worker_id: str) -> None:
-        """Let the task be handed out again, as the same attempt: only its count of polls will have changed."""
-        await self._call("POST", "/tasks", lease_body(attempt, worker_id, keep=False))
+        """Let the task be handed out again soon, as the same attempt: only its count of polls will have changed."""
+        await self._call("POST", "/tasks", return_body(attempt, worker_id))
 
     async def report(self, attempt: Attempt, worker_id: str, result: TaskResult) -> None:
         await self._call("POST", "/tasks", result_body(attempt, worker_id, _readable(result)))

@@ -8,13 +8,29 @@ from perago.protocol.attempt import Attempt
 ResultStatus = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR"]
 
 
+_LONG_LEASE_SECONDS = 10.0
+# Of a task that was handed out, Conductor counts these whether anybody works on it or not, and goes on when it is given
+# back: it may time out before it is begun.
+_COUNTED = (
+    "timeoutSeconds",
+    "totalTimeoutSeconds",
+    "pollTimeoutSeconds",
+    "concurrentExecLimit",
+    "rateLimitPerFrequency",
+)
+
+
 @dataclass(frozen=True)
 class PolledTask:
-    """A task as it was handed out: which attempt it is, its input, and how long its lease is."""
+    """A task as it was handed out: which attempt it is, its input, and how long its lease is.
+
+    `may_wait` tells whether it may be held, or given back, without harm to it or to others.
+    """
 
     attempt: Attempt
     payload: dict[str, Any]
     lease_seconds: float
+    may_wait: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +58,10 @@ def attempt_of(task: dict[str, Any]) -> Attempt:
 
 
 def polled_task(task: dict[str, Any]) -> PolledTask:
-    return PolledTask(attempt_of(task), task.get("inputData") or {}, float(task.get("responseTimeoutSeconds") or 600))
+    lease_seconds = float(task.get("responseTimeoutSeconds") or 600)
+    definition: dict[str, Any] = task.get("taskDefinition") or {}
+    may_wait = lease_seconds >= _LONG_LEASE_SECONDS and not any(definition.get(limit) for limit in _COUNTED)
+    return PolledTask(attempt_of(task), task.get("inputData") or {}, lease_seconds, may_wait)
 
 
 def result_body(attempt: Attempt, worker_id: str, result: TaskResult) -> dict[str, Any]:
@@ -56,12 +75,22 @@ def result_body(attempt: Attempt, worker_id: str, result: TaskResult) -> dict[st
     return {**body, "reasonForIncompletion": result.reason} if result.reason is not None else body
 
 
-def lease_body(attempt: Attempt, worker_id: str, *, keep: bool = True) -> dict[str, Any]:
-    """Without `extendLease` the same update hands the task back to the queue."""
+def lease_body(attempt: Attempt, worker_id: str) -> dict[str, Any]:
+    return _in_progress(attempt, worker_id) | {"extendLease": True}
+
+
+def return_body(attempt: Attempt, worker_id: str) -> dict[str, Any]:
+    """Without `extendLease` the task goes back to its queue.
+
+    Not at once: Conductor queues it first and then writes that down, over what a poll in between has written.
+    """
+    return _in_progress(attempt, worker_id) | {"callbackAfterSeconds": 1}
+
+
+def _in_progress(attempt: Attempt, worker_id: str) -> dict[str, Any]:
     return {
         "workflowInstanceId": attempt.workflow_instance_id,
         "taskId": attempt.task_id,
         "workerId": worker_id,
         "status": "IN_PROGRESS",
-        "extendLease": keep,
     }

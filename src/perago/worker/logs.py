@@ -48,7 +48,7 @@ def configure_logs(folder: Path, name: str, max_bytes: int, retention: timedelta
         logger_factory=structlog.ReturnLoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.INFO, handlers=[_FromBodies([*told, log.take], file)], force=True)
+    logging.basicConfig(level=logging.INFO, handlers=[_FromBodies(told, log)], force=True)
 
 
 def hold_loggers() -> None:
@@ -72,10 +72,25 @@ class _Log:
         except Exception:  # what a body logs may be anything, and no attempt fails for that
             event = {str(key): _told(value) for key, value in event.items()}
             line = str(self._as_json(logger, name, event))
-        self._file.write(line)
+        try:
+            self._file.write(line)
+        except Exception as error:  # a full disk's, say
+            self.say(f"not written to {self._file.baseFilename}: {type(error).__name__}: {error}")
         if self._screen is not None:
             self._screen.show(_for_people(event))
         return ""
+
+    def say(self, trouble: str) -> None:
+        """What the log cannot hold goes where nobody waits for it: past the log to people, or to `executor-N.out`."""
+        if self._screen is not None:
+            self._screen.show(trouble)
+        else:
+            with contextlib.suppress(Exception):
+                sys.stderr.write(f"{trouble}\n")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk's: a body that sets up logging anew closes this too
+            self._file.close()  # which opens again for a line that still comes
 
 
 class _LogFile(RotatingFileHandler):
@@ -83,37 +98,34 @@ class _LogFile(RotatingFileHandler):
 
     def write(self, line: str) -> None:
         with self.lock or contextlib.nullcontext():
-            try:
-                self.stream = self.stream or self._open()  # None after a rotation that failed, on a full disk say
-                if self.stream.tell() + len(line) + 1 > self.maxBytes:
-                    self.doRollover()
-                self.stream.write(line + "\n")
-                self.flush()
-            except Exception:
-                self.handleError(logging.makeLogRecord({"msg": line}))
+            self.stream = self.stream or self._open()  # None after a rotation that failed, on a full disk say
+            if self.stream.tell() + len(line) + 1 > self.maxBytes:
+                self.doRollover()
+            self.stream.write(line + "\n")
+            self.flush()
 
 
 class _FromBodies(logging.Handler):
     """What the standard library's loggers say is given the same fields, and goes the same way."""
 
-    def __init__(self, way: Sequence[structlog.typing.Processor], file: _LogFile) -> None:
+    def __init__(self, way: Sequence[structlog.typing.Processor], log: _Log) -> None:
         super().__init__()
-        self._way = way
-        self._file = file
+        self._way = [*way, log.take]
+        self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            event: Any = {"event": record.getMessage()}
+            event: Any = {"event": _message(record)}
             if record.exc_info:
                 event["exc_info"] = record.exc_info
             for step in self._way:
                 event = step(None, record.levelname.lower(), event)
-        except Exception:
-            self.handleError(record)
+        except Exception as error:
+            self._log.say(f"not logged: a line of {record.name}: {type(error).__name__}: {error}")
 
     def close(self) -> None:
         super().close()
-        self._file.close()  # which opens again for a line that still comes
+        self._log.close()
 
 
 class _Screen:
@@ -162,11 +174,17 @@ def drop_old(folder: Path, retention: timedelta) -> None:
                 emptied.rmdir()
 
 
-def _told(value: object) -> str | float | None:
-    if value is None or isinstance(value, str | int | float):
-        return value
+def _message(record: logging.LogRecord) -> str:
     try:
-        return repr(value)
+        return record.getMessage()
+    except Exception as error:  # its arguments do not fit its text
+        return f"{_told(record.msg)} ({type(error).__name__}: {error})"
+
+
+def _told(value: object) -> str | float | None:
+    try:
+        shown = repr(value)
+        return value if value is None or isinstance(value, str | int | float) else shown
     except Exception:
         return f"<a {type(value).__name__} that cannot be shown>"
 

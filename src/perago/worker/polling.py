@@ -74,7 +74,7 @@ class Polling:
                     answered, coming = coming, None
                     tasks = await (answered or self._for_free_slots(over))
                     trouble = 0
-                    if not over.is_set() and (ahead := self._ahead()):
+                    if not over.is_set() and (ahead := self._ahead(tasks)):
                         coming = asyncio.create_task(self._poll(ahead))
                         await asyncio.sleep(0)  # it is sent before the executors want the processor
                     await self._place(tasks, over)
@@ -87,8 +87,10 @@ class Polling:
             if coming:
                 coming.cancel()
 
-    def _ahead(self) -> int:
+    def _ahead(self, brought: Sequence[PolledTask]) -> int:
         """How many tasks to poll for beside those just brought: none unless there is more, and the slots keep up."""
+        if not all(task.may_wait for task in brought):
+            return 0
         now = asyncio.get_running_loop().time()
         ages = [now - self._assigned_at[slot.number] for slot in self._slots if slot.running is not None]
         longest = max(fmean(self._attempts_lasted), 2 * max(ages, default=0))  # one at work is taken to be half done
@@ -97,7 +99,7 @@ class Polling:
     async def _place(self, tasks: list[PolledTask], over: asyncio.Event) -> None:
         """Give each task to a slot as one becomes free, or back when none does."""
         waiting = deque(tasks)
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(_LONGEST_WAIT):
                 while True:
                     for slot in self._free()[: len(waiting)]:
@@ -106,8 +108,11 @@ class Polling:
                     if not waiting or over.is_set():
                         break
                     await self._change()
-        for task in waiting:
-            self._give_back(task)
+        except TimeoutError:
+            pass
+        finally:
+            for task in waiting:
+                self._give_back(task)
 
     async def _for_free_slots(self, over: asyncio.Event) -> list[PolledTask]:
         """Take what is there, else wait for one; what came with it is taken next time, so that no error loses it."""

@@ -1,9 +1,11 @@
 """Results on their way to Conductor: sent for as long as allowed, and read back."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import structlog
 
@@ -13,6 +15,8 @@ from perago.conductor.tasks import PolledTask, TaskResult
 from perago.protocol.attempt import Attempt, staleness
 from perago.worker.metrics import Metrics
 from perago.worker.slot import Running, ids_of
+
+T = TypeVar("T")
 
 _log = structlog.get_logger("perago.supervisor")
 
@@ -62,21 +66,28 @@ class Results:
             return False
 
     async def give_back(self, task: PolledTask) -> None:
-        """Hand a task that nobody here has begun back to Conductor's queue, if it is still ours."""
+        """Hand a task that nobody here has begun back to Conductor's queue, if it is still ours.
+
+        That is said once: without an answer it may be carried out, and said again it would take the task from whoever
+        has it by then.
+        """
         attempt, ids = task.attempt, {**ids_of(task.attempt), "phase": "polled"}
 
-        async def given_back(_: bool) -> bool:
-            if staleness(attempt, await self._conductor.current(attempt.task_id)) is None:
-                await self._conductor.give_back(attempt, self._worker_id)
-            return True
+        async def looked(_: bool) -> str | None:
+            return staleness(attempt, await self._conductor.current(attempt.task_id))
 
         try:
-            await self._trying(task, given_back)
+            why = await self._trying(task, looked)
+            if why is not None:
+                _log.warning("no longer ours to give back", why=why, **ids)
+                return
+            async with within(_try_seconds(task, math.inf)):
+                await self._conductor.give_back(attempt, self._worker_id)
             _log.info("given back", **ids)
         except ConductorError as error:
             _log.warning("not given back: another worker has it when its lease has run out", error=str(error), **ids)
 
-    async def _trying(self, task: PolledTask, once: Callable[[bool], Awaitable[bool]]) -> bool:
+    async def _trying(self, task: PolledTask, once: Callable[[bool], Awaitable[T]]) -> T:
         """Do it once, which is told that it is the first time, and again while that can help and time is left."""
         deadline = time.monotonic() + self._limit_seconds
         is_first, pause = True, 0.1
@@ -92,10 +103,8 @@ class Results:
 
     async def _is_wanted(self, running: Running, result: TaskResult) -> bool:
         """Whether to send it: Conductor waits for this attempt, or has just this result of it already."""
-        attempt = running.task.attempt
-        fresh = await self._conductor.current(attempt.task_id)
-        had = replace(fresh, status="IN_PROGRESS") if fresh.status == result.status else fresh
-        why = staleness(attempt, had)
+        fresh = await self._conductor.current(running.task.attempt.task_id)
+        why = _refused(running.task.attempt, result, fresh)
         if why is not None:
             self._not_accepted(running, result, fresh, why)
         return why is None
@@ -109,9 +118,16 @@ class Results:
         told_at = time.monotonic()
         async with self._reading_back:
             await self._calm(told_at + _READ_BACK_WITHIN_SECONDS)
-            for _ in range(_TELLINGS):
-                if await self._is_settled(running, result) or not await self.tell(running, result, look_first=True):
+            tellings = 1
+            while not await self._is_settled(running, result):
+                if tellings == _TELLINGS:
+                    _log.error("result lost: undone whenever it was told", told=result.status, **running.ids())
+                    self._metrics.attempt_ended("LOST")
                     return
+                _log.warning("result undone, and told again", told=result.status, **running.ids())
+                if not await self.tell(running, result, look_first=True):
+                    return
+                tellings += 1
 
     async def _calm(self, deadline: float) -> None:
         """Wait until no result was told for a moment, and not beyond the deadline."""
@@ -122,27 +138,32 @@ class Results:
             await asyncio.sleep(pause)
 
     async def _is_settled(self, running: Running, result: TaskResult) -> bool:
+        """Whether no more can be done for a result that was told."""
         try:
             async with within(_LOOK_SECONDS):
                 fresh = await self._conductor.current(running.task.attempt.task_id)
         except ConductorError as error:
             _log.warning("completion not confirmed", told=result.status, error=str(error), **running.ids())
             return True
-        why = staleness(running.task.attempt, fresh)
-        if fresh.status == result.status:
+        why = _refused(running.task.attempt, result, fresh)
+        if why is not None:
+            self._not_accepted(running, result, fresh, why)
+        elif fresh.status == result.status:
             _log.info("attempt ended", status=result.status, reason=result.reason, **running.ids())
             self._metrics.attempt_ended(result.status)
-        elif why is None:
-            _log.warning("result undone, and told again", told=result.status, **running.ids())
-            return False
         else:
-            self._not_accepted(running, result, fresh, why)
+            return False
         return True
 
     def _not_accepted(self, running: Running, result: TaskResult, fresh: Attempt, why: str) -> None:
         self._metrics.attempt_ended("NOT_ACCEPTED")
         has = fresh.status
         _log.error("completion not accepted", told=result.status, conductor_has=has, why=why, **running.ids())
+
+
+def _refused(attempt: Attempt, result: TaskResult, fresh: Attempt) -> str | None:
+    """Why Conductor does not take an attempt's result, or None while it waits for it or has just this one."""
+    return staleness(attempt, replace(fresh, status="IN_PROGRESS") if fresh.status == result.status else fresh)
 
 
 def _try_seconds(task: PolledTask, deadline: float) -> float:
