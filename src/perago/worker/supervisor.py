@@ -20,19 +20,18 @@ from perago.authoring.controls import TaskControls
 from perago.conductor.client import ConductorClient
 from perago.conductor.tasks import PolledTask, TaskResult
 from perago.config import RuntimeConfig
+from perago.worker.answers import Answers
 from perago.worker.executor import ExecutorSettings
 from perago.worker.facts import IMPORT_SECONDS
 from perago.worker.leases import Leases
 from perago.worker.leftovers import bury, collect_forever, directory_of
 from perago.worker.messages import (
     Assignment,
-    FenceAnswer,
     FenceQuestion,
     Finished,
     FromExecutor,
     NotReady,
     Ready,
-    SparkAnswer,
     SparkQuestion,
 )
 from perago.worker.metrics import Metrics
@@ -81,7 +80,6 @@ class Supervisor:
         self._module = module
         self._definition = definition
         self._config = config
-        self._conductor = conductor
         self._worker_id = worker_id
         self._logs = logs
         self._slots = [Slot(number) for number in range(jobs)]
@@ -95,6 +93,7 @@ class Supervisor:
         budget = definition.controls.publish_budget
         limit = budget.conductor_completion_timeout_seconds if budget else _REPORT_SECONDS
         self._results = Results(conductor, worker_id, self.metrics, limit, jobs)
+        self._answers = Answers(conductor, spark)
         self._leases = Leases(conductor, worker_id, self.metrics, budget)
         self._polling = Polling(
             *(conductor, definition.name, worker_id, self._slots, self._changed, self.vitals, self.metrics),
@@ -269,35 +268,12 @@ class Supervisor:
             case NotReady(reason):
                 self._give_up(f"the task's module cannot be used: {reason}")
             case FenceQuestion():
-                self._spawn(self._answer(slot, executor, said))
+                self._spawn(self._answers.fence(slot, executor, said))
             case SparkQuestion():
-                self._spawn(self._tell_where_spark_is(slot, executor, said))
+                self._spawn(self._answers.spark(slot, executor, said))
             case Finished():
                 self._finished(slot, said)
         self._changed.set()
-
-    async def _answer(self, slot: Slot, executor: Executor, asked: FenceQuestion) -> None:
-        running = slot.running
-        if running is None or running.execution_id != asked.execution_id:
-            executor.send(FenceAnswer(asked.question, None, "this execution is not the slot's"))
-            return
-        try:
-            fresh = await asyncio.wait_for(self._conductor.current(running.task.attempt.task_id), 20)
-        except Exception as error:
-            executor.send(FenceAnswer(asked.question, None, f"{type(error).__name__}: {error}"))
-            return
-        running.publishes = running.publishes or asked.last
-        executor.send(FenceAnswer(asked.question, fresh))
-
-    async def _tell_where_spark_is(self, slot: Slot, executor: Executor, asked: SparkQuestion) -> None:
-        try:
-            url = await self._spark.url()
-        except Exception as error:
-            executor.send(SparkAnswer(asked.question, None, str(error)))
-            return
-        if slot.running is not None and slot.running.execution_id == asked.execution_id:
-            slot.running.spark = url
-        executor.send(SparkAnswer(asked.question, url))
 
     def _finished(self, slot: Slot, said: Finished) -> None:
         running = slot.running
