@@ -18,6 +18,9 @@ from perago.conductor.client import ConductorClient
 from perago.conductor.errors import Answer, ConductorError
 from perago.conductor.tasks import PolledTask, TaskResult
 from perago.protocol.attempt import Attempt
+from perago.worker.metrics import Metrics
+from perago.worker.results import Results
+from perago.worker.slot import Running
 from tests.conftest import Servers
 
 Asked = TypeVar("Asked")
@@ -29,7 +32,7 @@ DONE = TaskResult("COMPLETED", {"result": {"score": 1.5}})
 class Queue:
     """One task with a queue of its own, and workflows that fill it."""
 
-    def __init__(self, url: str, http: httpx.Client, **controls: Any) -> None:
+    def __init__(self, url: str, http: httpx.Client, *, optional: bool = False, **controls: Any) -> None:
         self._url, self._http = url, http
         self.name = f"gateway.{uuid.uuid4().hex[:12]}"
         taskdef = {"name": self.name, "ownerEmail": "data@example.com", "retryCount": 1, "retryDelaySeconds": 0}
@@ -37,7 +40,8 @@ class Queue:
         self._send("POST", "/metadata/taskdefs", json=[{**taskdef, **times, **controls}])
         given = {"inputParameters": {"params": "${workflow.input}"}}
         work = {"name": self.name, "taskReferenceName": "work", "type": "SIMPLE", **given}
-        workflow = {"name": self.name, "version": 1, "schemaVersion": 2, "tasks": [work], "timeoutSeconds": 0}
+        steps = [{**work, "optional": True}, {**work, "taskReferenceName": "after"}] if optional else [work]
+        workflow = {"name": self.name, "version": 1, "schemaVersion": 2, "tasks": steps, "timeoutSeconds": 0}
         self._send("PUT", "/metadata/workflow", json=[{**workflow, "ownerEmail": "data@example.com"}])
 
     def start(self, **given: Any) -> str:
@@ -104,6 +108,7 @@ def test_a_polled_task_is_the_attempt_its_input_and_its_lease(queue: Queue) -> N
     [
         ({"responseTimeoutSeconds": 10}, True),
         ({"responseTimeoutSeconds": 9}, False),
+        ({"responseTimeoutSeconds": 60, "retryCount": 0}, False),
         ({"responseTimeoutSeconds": 60, "timeoutSeconds": 60}, False),
         ({"responseTimeoutSeconds": 60, "totalTimeoutSeconds": 60}, False),
         ({"responseTimeoutSeconds": 60, "pollTimeoutSeconds": 60}, False),
@@ -115,6 +120,24 @@ def test_a_polled_task_may_wait_where_nothing_else_counts_against_it_meanwhile(
     new_queue: Callable[..., Queue], controls: dict[str, int], may_wait: bool
 ) -> None:
     assert new_queue(**controls).one().may_wait is may_wait
+
+
+def test_a_failure_that_its_workflow_allows_for_has_another_name_and_was_accepted(
+    new_queue: Callable[..., Queue],
+) -> None:
+    queue = new_queue(optional=True, retryCount=0)
+    running = Running(queue.one(), "e-1")
+    metrics = Metrics(queue.name)
+    failed = TaskResult("FAILED", {}, "no rows")
+
+    async def told(conductor: ConductorClient) -> Attempt:
+        results = Results(conductor, WORKER, metrics, 60, jobs=1)
+        assert await results.tell(running, failed, look_first=True)
+        await results.read_back(running, failed)
+        return await conductor.current(running.task.attempt.task_id)
+
+    assert queue.ask(told).status == "COMPLETED_WITH_ERRORS"
+    assert metrics.registry.get_sample_value("perago_attempts_total", {"task": queue.name, "outcome": "FAILED"}) == 1
 
 
 def test_the_clock_of_a_task_that_may_not_wait_runs_on_when_it_is_given_back(new_queue: Callable[..., Queue]) -> None:

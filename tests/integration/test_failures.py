@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from perago.attempt.lifecycle import Completed, Failed
+from perago.attempt.log_fields import with_log_fields
 from perago.authoring.errors import (
     PostGuardrailViolation,
     PreGuardrailViolation,
@@ -215,7 +216,7 @@ def test_a_failure_is_told_logged_and_leaves_nothing_behind(site: Site, case: Ca
 @contextmanager
 def attempt_log() -> Generator[list[Any]]:
     """The lines of the log as a worker writes them: with the attempt's ids, and tracebacks as text."""
-    with capture_logs([structlog.contextvars.merge_contextvars, structlog.processors.format_exc_info]) as lines:
+    with capture_logs([with_log_fields, structlog.processors.format_exc_info]) as lines:
         yield cast("list[Any]", lines)
 
 

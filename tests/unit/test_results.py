@@ -119,7 +119,9 @@ def test_a_result_that_a_late_lease_extension_undid_is_told_again(logged: list[A
     assert [line["event"] for line in logged] == ["result undone, and told again", "attempt ended"]
 
 
-def test_a_result_that_is_undone_each_time_is_told_a_few_times_and_is_then_said_to_be_lost(logged: list[Any]) -> None:
+def test_a_result_that_is_undone_each_time_is_told_a_few_times_and_is_then_said_to_be_unconfirmed(
+    logged: list[Any],
+) -> None:
     conductor = PlayedConductor(has="IN_PROGRESS")
     telling = results_of(conductor)
 
@@ -127,8 +129,8 @@ def test_a_result_that_is_undone_each_time_is_told_a_few_times_and_is_then_said_
 
     assert conductor.statuses == ["COMPLETED"] * 3
     *_, last = logged
-    assert last["event"] == "result lost: undone whenever it was told"
-    assert outcomes(telling) == ["LOST"]
+    assert (last["event"], last["why"]) == ("completion not confirmed", "undone whenever it was told")
+    assert outcomes(telling) == ["UNCONFIRMED"]
 
 
 def test_the_same_end_of_another_delivery_is_not_taken_for_this_ones(logged: list[Any]) -> None:
@@ -177,7 +179,7 @@ def test_a_task_whose_return_may_not_have_been_carried_out_is_left_to_its_lease_
     assert conductor.given_back == ["t-1"]
     (line,) = logged
     assert line["event"].startswith("not given back")
-    assert (line["error"], line["phase"]) == ("not today", "polled")
+    assert (line["why"], line["phase"]) == ("not today", "polled")
     assert not outcomes(telling)
 
 
@@ -214,8 +216,34 @@ def test_a_result_is_sent_again_while_that_can_help_and_time_is_left_and_is_then
 
     assert (len(conductor.told) > 1) is can_help
     (line,) = logged
-    assert (line["event"], line["error"]) == ("result lost: Conductor could not be told", "not today")
+    assert (line["event"], line["why"]) == ("result lost", "Conductor could not be told: not today")
     assert ids_in(line)["execution_id"] == "execution-of-t-1"
+
+
+def test_a_result_that_was_carried_out_without_an_answer_is_not_sent_again_nor_said_to_be_lost(
+    logged: list[Any],
+) -> None:
+    conductor = PlayedConductor(has="COMPLETED")
+    conductor.refusal = ConductorError("no answer", retryable=True)
+    telling = results_of(conductor)
+
+    asyncio.run(told(telling, ended("t-1")))
+
+    assert conductor.statuses == ["COMPLETED"]
+    assert [line["event"] for line in logged] == ["attempt ended"]
+    assert outcomes(telling) == ["COMPLETED"]
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome"),
+    [(TaskResult("FAILED", {}, "no rows"), "FAILED"), (DONE, "NOT_ACCEPTED")],
+)
+def test_a_failure_that_its_workflow_allows_for_was_accepted(result: TaskResult, outcome: str) -> None:
+    telling = results_of(PlayedConductor(has="COMPLETED_WITH_ERRORS"))
+
+    asyncio.run(telling.read_back(ended("t-1"), result))
+
+    assert outcomes(telling) == [outcome]
 
 
 def test_a_result_is_lost_when_its_time_is_over_although_conductor_never_answers(
@@ -232,8 +260,8 @@ def test_a_result_is_lost_when_its_time_is_over_although_conductor_never_answers
 
     assert server.unanswered >= 1
     (line,) = logged
-    assert line["event"] == "result lost: Conductor could not be told"
-    assert "gave no answer" in line["error"]
+    assert line["event"] == "result lost"
+    assert "gave no answer" in line["why"]
 
 
 def test_a_result_that_nobody_answers_is_sent_again_before_the_lease_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ from perago.authoring.controls import TaskControls
 from perago.conductor.client import ConductorClient
 from perago.config import load_runtime_config
 from perago.worker.facts import TaskFacts
-from perago.worker.messages import Finished
+from perago.worker.messages import Finished, SparkQuestion
 from perago.worker.slot import Executor
 from perago.worker.spark import SparkSource
 from perago.worker.supervisor import Supervisor
 from tests.unit.test_results import DONE, PlayedConductor, polled
-from tests.unit.test_supervisor_times import Stage, now, quickly
+from tests.unit.test_supervisor_times import STARTED_AFTER, Stage, now, quickly
 
 
 def came_after_the_time_was_up(supervisor: Supervisor) -> None:
@@ -80,10 +80,9 @@ def test_a_drain_does_not_wait_long_for_looks_at_results(tmp_path: Path) -> None
         stage = Stage.set_up(tmp_path, conductor=conductor)
         stage.works(0)
         stage.supervisor._heard(stage.executor(0), Finished("e-0", DONE, {}, {}))
-        last_poll = asyncio.create_task(asyncio.sleep(0))
-        began = now()
-        await stage.supervisor._all_finished(last_poll)
-        assert now() - began <= 10.2
+        stage.supervisor._draining.set()
+        assert await stage.supervisor._drained(asyncio.create_task(asyncio.sleep(0)))
+        assert now() <= 10.2
 
     with capture_logs() as logged:
         quickly(drain())
@@ -92,17 +91,52 @@ def test_a_drain_does_not_wait_long_for_looks_at_results(tmp_path: Path) -> None
     assert any(str(line["event"]).startswith("completions not confirmed") for line in logged)
 
 
-def test_a_worker_whose_polling_ends_by_a_mistake_does_not_go_on_without(tmp_path: Path) -> None:
-    async def end() -> None:
+def test_a_drain_that_runs_out_of_time_says_what_it_could_not_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERAGO_SHUTDOWN_FORCE_KILL_AFTER", "10s")
+    conductor = PlayedConductor(has="IN_PROGRESS")
+    conductor.answers_after = 3600
+
+    async def drain() -> None:
+        stage = Stage.set_up(tmp_path, conductor=conductor)
+        supervisor = stage.supervisor
+        stage.works(0).since -= 60
+        supervisor._heard(stage.executor(0), Finished("e-0", DONE, {}, {}))
+        supervisor._give_back(polled("t-1"))
+        supervisor._draining.set()
+        last_poll = asyncio.create_task(asyncio.sleep(0))
+        assert not await supervisor._drained(last_poll)
+
+    with capture_logs() as logged:
+        quickly(drain())
+
+    assert conductor.told == conductor.given_back == []
+    said = {line["task_id"]: line["event"] for line in logged if "task_id" in line}
+    assert said == {"t-0": "result lost", "t-1": "not given back: another worker has it when its lease has run out"}
+
+
+def test_a_drain_that_runs_out_of_time_while_a_poll_is_under_way_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERAGO_SHUTDOWN_FORCE_KILL_AFTER", "10s")
+
+    async def drain() -> None:
+        supervisor = Stage.set_up(tmp_path).supervisor
+        supervisor._draining.set()
+        assert not await supervisor._drained(asyncio.create_task(asyncio.sleep(3600)))
+
+    quickly(drain())
+
+
+def test_a_drain_does_not_wait_for_a_spark_server_that_nobody_waits_for_any_more(tmp_path: Path) -> None:
+    async def drain() -> None:
         stage = Stage.set_up(tmp_path)
+        stage.works(0)
+        stage.supervisor._heard(stage.executor(0), SparkQuestion("q-1", "e-0"))
+        stage.supervisor._heard(stage.executor(0), Finished("e-0", DONE, {}, {}))
+        await stage.supervisor._all_finished(asyncio.create_task(asyncio.sleep(0)))
+        assert stage.executor(0).heard == []
+        assert now() < STARTED_AFTER
 
-        async def mistaken() -> None:
-            raise OverflowError("int too large to convert to float")
-
-        polling = asyncio.create_task(mistaken())
-        polling.add_done_callback(stage.supervisor._polling_ended)
-        await stage.supervisor._all_finished(polling)
-        await asyncio.sleep(0)
-        assert stage.supervisor.broken == "polling ended: OverflowError('int too large to convert to float')"
-
-    quickly(end())
+    quickly(drain())

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from queue import Queue
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import structlog
 
+from perago.attempt.log_fields import log_fields, set_log_field
 from perago.worker import reading
 from perago.worker.logs import configure_logs, drop_old, log_folder
 
@@ -67,7 +68,7 @@ def events(lines: Iterator[dict[str, Any]]) -> list[str]:
 def test_each_line_is_json_with_time_level_and_what_is_bound(tmp_path: Path) -> None:
     log = configured(tmp_path)
 
-    with structlog.contextvars.bound_contextvars(task_id="t-1", workflow="w-1", phase="body"):
+    with log_fields(task_id="t-1", workflow="w-1", phase="body"):
         log.info("downloaded", objects=3)
     log.warning("afterwards")
 
@@ -81,7 +82,7 @@ def test_each_line_is_json_with_time_level_and_what_is_bound(tmp_path: Path) -> 
 def test_what_a_body_logs_in_its_own_way_is_a_line_with_the_same_ids(tmp_path: Path) -> None:
     configured(tmp_path)
 
-    with structlog.contextvars.bound_contextvars(task_id="t-1", phase="body"):
+    with log_fields(task_id="t-1", phase="body"):
         logging.getLogger("an.author").warning("read %d rows\nof many", 7)
 
     (line,) = lines_in(tmp_path / "executor-0.jsonl")
@@ -323,6 +324,47 @@ def test_a_value_that_cannot_be_written_fails_nobody(tmp_path: Path, value: obje
 
     (line,) = lines_in(tmp_path / "executor-0.jsonl")
     assert (line["event"], line["rows"]) == ("counted", 3)
+
+
+class LazyError(Exception):
+    def __bool__(self) -> bool:
+        raise RuntimeError("ask the database")
+
+
+def chained() -> Exception:
+    error = ValueError("no rows")
+    error.__cause__ = LazyError()
+    return error
+
+
+def with_odd_notes() -> Exception:
+    error = ValueError("no rows")
+    error.__notes__ = None  # type: ignore[assignment] # which Python allows
+    return error
+
+
+@pytest.mark.parametrize("odd", [chained, with_odd_notes])
+def test_an_exception_that_cannot_be_written_fails_nobody(tmp_path: Path, odd: Callable[[], Exception]) -> None:
+    configured(tmp_path).error("attempt failed", exc_info=odd(), rows=3)
+
+    (line,) = lines_in(tmp_path / "executor-0.jsonl")
+    assert (line["event"], line["rows"]) == ("attempt failed", 3)
+    assert "ValueError: it cannot be shown" in reading.shown(line)
+
+
+def test_a_body_that_clears_or_binds_a_context_changes_no_ids(tmp_path: Path) -> None:
+    log = configured(tmp_path)
+
+    with log_fields(task_id="t-1", phase="start"):
+        set_log_field("phase", "body")
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(task_id="mine", customer="c-1")
+        log.info("counted")
+    log.info("afterwards")
+
+    within, after = lines_in(tmp_path / "executor-0.jsonl")
+    assert (within["task_id"], within["phase"], within["customer"]) == ("t-1", "body", "c-1")
+    assert (after["task_id"], after.get("phase")) == ("mine", None)
 
 
 def test_a_value_that_holds_itself_fails_nobody(tmp_path: Path) -> None:

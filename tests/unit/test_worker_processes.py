@@ -1,6 +1,7 @@
 """A supervisor with real executor processes, and a Conductor played by the test."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +17,16 @@ from perago.config import load_runtime_config
 from perago.protocol.attempt import Attempt
 from perago.worker import supervisor as supervision
 from perago.worker.facts import TaskFacts
+from perago.worker.polling import Polling
 from perago.worker.spark import SparkSource
 from perago.worker.supervisor import Supervisor
 from tests.unit.test_results import polled
 
-BODY = """
+HEAD = """
 import os
 from typing import Any
 from pydantic import BaseModel
-from perago import task
+from perago import TaskTerminalError, task
 
 class Params(BaseModel):
     dies: bool = False
@@ -33,12 +35,17 @@ class Params(BaseModel):
 class Result(BaseModel):
     pass
 
+"""
+BODY = (
+    HEAD
+    + """
 @task(name="work", owner_email="data@example.com")
 def work(params: Params) -> Result:
     if params.dies:
         os._exit(1)
     return Result()
 """
+)
 # What a library may do while it is imported: only the second executor's import goes wrong.
 SECOND_IMPORT = """
 import pathlib
@@ -100,7 +107,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     """Let a worker of `jobs` executors work for a Conductor until it has been told of `count` tasks, and then drain."""
     monkeypatch.chdir(tmp_path)
 
-    def run(conductor: Batches, count: int, *, module: str = BODY, jobs: int = 1) -> None:
+    def run(conductor: Batches, count: int, *, module: str = BODY, jobs: int = 1, ends: int = 0) -> None:
         (tmp_path / "work.py").write_text(module)
         config = load_runtime_config()
         facts = TaskFacts("work", TaskControls(), None, False, {})
@@ -117,7 +124,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
                 worker._changed.set()
                 return await running
 
-        assert asyncio.run(until_told()) == 0
+        assert asyncio.run(until_told()) == ends
 
     return run
 
@@ -149,3 +156,52 @@ def test_an_executor_that_never_becomes_ready_is_replaced(
     said = [line["event"] for line in logged]
     assert said.count("executor ended") >= 2
     assert ("executor not ready in time" in said) is (trouble is HANGS)
+
+
+def test_a_worker_whose_polling_ends_by_a_mistake_does_not_go_on_without(
+    work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def mistaken(polling: Polling, over: asyncio.Event) -> None:
+        raise OverflowError("int too large to convert to float")
+
+    monkeypatch.setattr(Polling, "until", mistaken)
+
+    with capture_logs() as logged:
+        work(Batches(), 0, ends=1)
+
+    assert {"polling ended: OverflowError('int too large to convert to float')"} == {
+        line["why"] for line in logged if line["event"] == "worker cannot go on"
+    }
+
+
+CLEARS_THE_CONTEXT = """
+import structlog
+
+class NoRows(Exception):
+    def __bool__(self):
+        raise RuntimeError("ask the database")
+
+@task(name="work", owner_email="data@example.com")
+def work(params: Params) -> Result:
+    structlog.contextvars.clear_contextvars()
+    raise TaskTerminalError("no rows") from NoRows()
+"""
+
+
+def test_whatever_a_body_does_to_its_log_and_raises_its_failure_is_told_and_logged_as_its_own(
+    work: Callable[..., None], tmp_path: Path
+) -> None:
+    conductor = Batches([asked("t-1")])
+
+    work(conductor, 1, module=HEAD + CLEARS_THE_CONTEXT)
+
+    told = conductor.told["t-1"]
+    assert (told.status, told.reason) == ("FAILED_WITH_TERMINAL_ERROR", "no rows")
+    logged = [json.loads(line) for line in (tmp_path / "logs" / "executor-0.jsonl").read_text().splitlines()]
+    said = [(line["event"], line["phase"]) for line in logged if line.get("task_id") == "t-1"]
+    assert said == [
+        ("attempt started", "start"),
+        ("attempt failed", "body"),
+        ("phase ended", "body"),
+        ("result", "completion"),
+    ]

@@ -10,6 +10,7 @@ import structlog
 
 from perago.attempt.budgets import check_budgets
 from perago.attempt.directory import AttemptDirectory
+from perago.attempt.log_fields import log_fields
 from perago.attempt.phases import Watch
 from perago.attempt.ports import Conductor, Lake, WorkspaceFiles
 from perago.attempt.publication import PATIENCE, Publication
@@ -62,7 +63,7 @@ class Failed:
 
 def run_attempt(execution: Execution, servers: Servers, root: Path, reason_length: int = 500) -> Completed | Failed:
     """Run an attempt to its end; whatever goes wrong is a `Failed`, with the evidence in the log."""
-    with structlog.contextvars.bound_contextvars(
+    with log_fields(
         task=execution.definition.name,
         workflow=execution.attempt.workflow_instance_id,
         reference=execution.attempt.reference_task_name,

@@ -60,7 +60,11 @@ def attempt_of(task: dict[str, Any]) -> Attempt:
 def polled_task(task: dict[str, Any]) -> PolledTask:
     lease_seconds = float(task.get("responseTimeoutSeconds") or 600)
     definition: dict[str, Any] = task.get("taskDefinition") or {}
-    may_wait = lease_seconds >= _LONG_LEASE_SECONDS and not any(definition.get(limit) for limit in _COUNTED)
+    may_wait = (
+        lease_seconds >= _LONG_LEASE_SECONDS
+        and not any(definition.get(limit) for limit in _COUNTED)
+        and task["retryCount"] < (definition.get("retryCount") or 0)  # a worker that is killed may cost it one
+    )
     return PolledTask(attempt_of(task), task.get("inputData") or {}, lease_seconds, may_wait)
 
 

@@ -28,6 +28,11 @@ class Answers:
         except Exception as error:
             executor.send(FenceAnswer(asked.question, None, f"{type(error).__name__}: {error}"))
             return
+        if running.is_finished or running.stopped_because:  # meanwhile; a thread cannot be killed for it
+            executor.send(
+                FenceAnswer(asked.question, None, running.stopped_because or "the worker has ended this execution")
+            )
+            return
         running.publishes = running.publishes or asked.last
         executor.send(FenceAnswer(asked.question, fresh))
 

@@ -20,6 +20,7 @@ from pydantic import SecretStr
 
 from perago.attempt.failpoints import Failpoint
 from perago.attempt.lifecycle import Completed, Execution, Failed, Servers, run_attempt
+from perago.attempt.log_fields import log_fields, set_log_field
 from perago.attempt.phases import Phase
 from perago.authoring.errors import TaskExecutionError
 from perago.authoring.module import load_module_task
@@ -167,7 +168,7 @@ class _Run:
             "execution_id": given.execution_id,
         }
         self._span = attempt_span(self._definition.name, given)
-        with self._span, structlog.contextvars.bound_contextvars(phase="start", **ids, **self._span.log_ids()):
+        with self._span, log_fields(phase="start", **ids, **self._span.log_ids()):
             _log.info("attempt started")
             outcome = run_attempt(execution, servers, config.workspace_root, config.failure_reason_max_length)
             result = _result_of(outcome)
@@ -180,9 +181,9 @@ class _Run:
         now = time.monotonic()
         if self._phase is not None:
             taken = self._phases[self._phase] = now - self._since
-            _log.info("phase ended", seconds=round(taken, 4))
+            _log.info("phase ended", phase=self._phase, seconds=round(taken, 4))
         self._phase, self._since = phase, now
-        structlog.contextvars.bind_contextvars(phase=phase)
+        set_log_field("phase", phase)
         self._span.entered(phase)
         self._failpoint.reached(phase, self._assignment.attempt.retry_count)
 

@@ -16,12 +16,14 @@ from typing import Any
 
 import structlog
 
+from perago.attempt.log_fields import with_log_fields
+
 _KEPT_FILES = 1000
 _UNREAD_LINES = 10_000
 _LAST_WORDS_SECONDS = 1.0
 _STDERR = 2
 # A local variable of a frame may be a credential.
-_WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+_as_dicts = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 Event = MutableMapping[str, Any]
 
@@ -35,13 +37,14 @@ def configure_logs(folder: Path, name: str, max_bytes: int, retention: timedelta
     folder.mkdir(parents=True, exist_ok=True)
     drop_old(folder, retention)
     told: list[structlog.typing.Processor] = [
+        with_log_fields,
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS),
+        _with_traceback,
     ]
     file = _LogFile(folder / f"{name}.jsonl", maxBytes=max_bytes, backupCount=_KEPT_FILES)
-    log = _Log(file, _Screen() if echo else None)
+    log = _Log(file, _Screen() if echo and sys.stderr is not None else None)  # None where it is closed
     structlog.configure(
         processors=[*told, log.take],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -179,6 +182,16 @@ def _message(record: logging.LogRecord) -> str:
         return record.getMessage()
     except Exception as error:  # its arguments do not fit its text
         return f"{_told(record.msg)} ({type(error).__name__}: {error})"
+
+
+def _with_traceback(logger: Any, name: str, event: Event) -> Event:
+    raised = event.get("exc_info")
+    try:
+        return _as_dicts(logger, name, event)
+    except Exception as error:  # what a body raises may be anything, too
+        kind = type(raised) if isinstance(raised, BaseException) else type(error)
+        trouble = f"it cannot be shown: {type(error).__name__}"
+        return {**event, "exception": [{"exc_type": kind.__name__, "exc_value": trouble, "frames": []}]}
 
 
 def _told(value: object) -> str | float | None:

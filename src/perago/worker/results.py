@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import structlog
 
@@ -17,6 +17,8 @@ from perago.worker.metrics import Metrics
 from perago.worker.slot import Running, ids_of
 
 T = TypeVar("T")
+#: Where an attempt stands at Conductor, whatever was answered to its result.
+Standing = Literal["waited for", "told", "not accepted"]
 
 _log = structlog.get_logger("perago.supervisor")
 
@@ -51,19 +53,23 @@ class Results:
         """
 
         async def told(is_first: bool) -> bool:
-            if (look_first or not is_first) and not await self._is_wanted(running, result):
-                return False
-            self._calm_from = time.monotonic() + _CALM_SECONDS
-            async with running.writing:
-                await self._conductor.report(running.task.attempt, self._worker_id, result)
-            return True
+            standing = await self._standing(running, result) if look_first or not is_first else "waited for"
+            if standing == "waited for":
+                self._calm_from = time.monotonic() + _CALM_SECONDS
+                async with running.writing:
+                    await self._conductor.report(running.task.attempt, self._worker_id, result)
+            return standing != "not accepted"
 
         try:
             return await self._trying(running.task, told)
         except ConductorError as error:
-            _log.error("result lost: Conductor could not be told", error=str(error), **running.ids())
-            self._metrics.attempt_ended("LOST")
+            self.lost(running, f"Conductor could not be told: {error}")
             return False
+
+    def lost(self, running: Running, why: str) -> None:
+        """Say that Conductor was not told, or may not have been."""
+        _log.error("result lost", why=why, **running.ids())
+        self._metrics.attempt_ended("LOST")
 
     async def give_back(self, task: PolledTask) -> None:
         """Hand a task that nobody here has begun back to Conductor's queue, if it is still ours.
@@ -84,8 +90,11 @@ class Results:
             async with within(_try_seconds(task, math.inf)):
                 await self._conductor.give_back(attempt, self._worker_id)
             _log.info("given back", **ids)
-        except ConductorError as error:
-            _log.warning("not given back: another worker has it when its lease has run out", error=str(error), **ids)
+        except (ConductorError, asyncio.CancelledError) as error:
+            why = str(error) or "the worker ended before Conductor had answered"
+            _log.warning("not given back: another worker has it when its lease has run out", why=why, **ids)
+            if isinstance(error, asyncio.CancelledError):
+                raise
 
     async def _trying(self, task: PolledTask, once: Callable[[bool], Awaitable[T]]) -> T:
         """Do it once, which is told that it is the first time, and again while that can help and time is left."""
@@ -101,14 +110,6 @@ class Results:
             await asyncio.sleep(pause)
             is_first, pause = False, min(pause * 2, _LONGEST_PAUSE)
 
-    async def _is_wanted(self, running: Running, result: TaskResult) -> bool:
-        """Whether to send it: Conductor waits for this attempt, or has just this result of it already."""
-        fresh = await self._conductor.current(running.task.attempt.task_id)
-        why = _refused(running.task.attempt, result, fresh)
-        if why is not None:
-            self._not_accepted(running, result, fresh, why)
-        return why is None
-
     async def read_back(self, running: Running, result: TaskResult) -> None:
         """Conductor answers 200 to a result it drops, so look: soon, but after what others wait for.
 
@@ -120,9 +121,8 @@ class Results:
             await self._calm(told_at + _READ_BACK_WITHIN_SECONDS)
             tellings = 1
             while not await self._is_settled(running, result):
-                if tellings == _TELLINGS:
-                    _log.error("result lost: undone whenever it was told", told=result.status, **running.ids())
-                    self._metrics.attempt_ended("LOST")
+                if tellings == _TELLINGS:  # perhaps its workflow has ended, with it: then it is never taken again
+                    self._not_confirmed(running, result, "undone whenever it was told")
                     return
                 _log.warning("result undone, and told again", told=result.status, **running.ids())
                 if not await self.tell(running, result, look_first=True):
@@ -141,29 +141,37 @@ class Results:
         """Whether no more can be done for a result that was told."""
         try:
             async with within(_LOOK_SECONDS):
-                fresh = await self._conductor.current(running.task.attempt.task_id)
+                standing = await self._standing(running, result)
         except ConductorError as error:
-            _log.warning("completion not confirmed", told=result.status, error=str(error), **running.ids())
+            self._not_confirmed(running, result, str(error))
             return True
-        why = _refused(running.task.attempt, result, fresh)
-        if why is not None:
-            self._not_accepted(running, result, fresh, why)
-        elif fresh.status == result.status:
+        if standing == "told":
             _log.info("attempt ended", status=result.status, reason=result.reason, **running.ids())
             self._metrics.attempt_ended(result.status)
-        else:
-            return False
-        return True
+        return standing != "waited for"
+
+    async def _standing(self, running: Running, result: TaskResult) -> Standing:
+        fresh = await self._conductor.current(running.task.attempt.task_id)
+        is_told = _is_ended_as(result, fresh)
+        why = staleness(running.task.attempt, replace(fresh, status="IN_PROGRESS") if is_told else fresh)
+        if why is not None:
+            self._not_accepted(running, result, fresh, why)
+            return "not accepted"
+        return "told" if is_told else "waited for"
 
     def _not_accepted(self, running: Running, result: TaskResult, fresh: Attempt, why: str) -> None:
         self._metrics.attempt_ended("NOT_ACCEPTED")
         has = fresh.status
         _log.error("completion not accepted", told=result.status, conductor_has=has, why=why, **running.ids())
 
+    def _not_confirmed(self, running: Running, result: TaskResult, why: str) -> None:
+        self._metrics.attempt_ended("UNCONFIRMED")
+        _log.warning("completion not confirmed", told=result.status, why=why, **running.ids())
 
-def _refused(attempt: Attempt, result: TaskResult, fresh: Attempt) -> str | None:
-    """Why Conductor does not take an attempt's result, or None while it waits for it or has just this one."""
-    return staleness(attempt, replace(fresh, status="IN_PROGRESS") if fresh.status == result.status else fresh)
+
+def _is_ended_as(result: TaskResult, fresh: Attempt) -> bool:
+    """Conductor has a name of its own for a failure that its workflow allows for."""
+    return fresh.status == result.status or (fresh.status == "COMPLETED_WITH_ERRORS" and result.status != "COMPLETED")
 
 
 def _try_seconds(task: PolledTask, deadline: float) -> float:

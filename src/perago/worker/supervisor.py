@@ -88,6 +88,7 @@ class Supervisor:
         self._abandon = asyncio.Event()
         self._background: set[asyncio.Task[object]] = set()
         self._looks: set[asyncio.Task[object]] = set()
+        self._answering: set[asyncio.Task[object]] = set()
         self.vitals = Vitals()
         self.metrics = Metrics(definition.name)
         budget = definition.controls.publish_budget
@@ -110,7 +111,8 @@ class Supervisor:
     async def run(self) -> int:
         """Work until told to stop.
 
-        0: drained. 1: cannot work. 3: attempts were killed when the time to drain ran out. 130: a second signal.
+        0: drained. 1: cannot work. 3: the time to drain ran out, and attempts were killed or results not told.
+        130: a second signal.
         """
         Failpoint.from_environment(os.environ)  # a wrong one is refused here, and not by every executor
         gc.freeze()  # what was imported stays: no collection need look through it again
@@ -125,7 +127,7 @@ class Supervisor:
             others.append(self._spark.warm_up())
         beside = [asyncio.create_task(work) for work in others]
         try:
-            killed = await self._drained(polling)
+            is_drained = await self._drained(polling)
         finally:
             self._over.set()
             for task in (polling, *beside):
@@ -137,14 +139,14 @@ class Supervisor:
             return 1
         if self._abandon.is_set():
             return 130
-        return 3 if killed else 0
+        return 0 if is_drained else 3
 
     def _polling_ended(self, polling: "asyncio.Task[None]") -> None:
         if not polling.cancelled() and polling.exception() is not None:
             self._give_up(f"polling ended: {polling.exception()!r}")
 
     async def _drained(self, polling: "asyncio.Task[None]") -> bool:
-        """Wait until everything is finished, or kill what is not; tells whether it had to."""
+        """Wait until everything is finished, or kill what is not; tells whether nothing was left undone."""
         await self._draining.wait()
         _log.info("draining", running=sum(slot.running is not None for slot in self._slots))
         abandon = asyncio.create_task(self._abandon.wait())
@@ -155,15 +157,18 @@ class Supervisor:
             timeout=limit.total_seconds() if limit else None,
             return_when=asyncio.FIRST_COMPLETED,
         )
-        killed = 0 if finished.done() else await self._cut_short(finished)
+        is_drained = finished.done() or await self._cut_short(polling, finished)
         abandon.cancel()
         finished.cancel()
-        return killed > 0
+        if self._looks:
+            _log.warning("completions not confirmed before the end", count=len(self._looks))
+        return is_drained
 
-    async def _cut_short(self, finished: "asyncio.Task[None]") -> int:
+    async def _cut_short(self, polling: "asyncio.Task[None]", finished: "asyncio.Task[None]") -> bool:
         """Kill what still runs. Out of time, one that publishes first gets its grace; a second signal gives none.
 
-        Deaths are still told to Conductor, so that it need not wait for the leases to run out.
+        Deaths are still told to Conductor, so that it need not wait for the leases to run out. Tells whether nothing
+        had to be killed or was left untold.
         """
         self._no_more = True
         killed = self._kill(lambda running: not running.publishes)
@@ -172,7 +177,7 @@ class Supervisor:
         await asyncio.wait({finished}, timeout=_NOW_SECONDS if self._abandon.is_set() else grace)
         killed += self._kill(lambda _: True)
         await asyncio.wait({finished}, timeout=_LAST_WORDS_SECONDS)
-        return killed
+        return killed == 0 and polling.done() and not self._background
 
     def _kill(self, chosen: Callable[[Running], bool]) -> int:
         killed = 0
@@ -196,9 +201,7 @@ class Supervisor:
             self._changed.clear()
             await self._changed.wait()
         if self._looks:
-            _, left = await asyncio.wait(self._looks, timeout=_LAST_LOOKS_SECONDS)
-            if left:
-                _log.warning("completions not confirmed: Conductor is slow to answer", count=len(left))
+            await asyncio.wait(self._looks, timeout=_LAST_LOOKS_SECONDS)
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -268,9 +271,9 @@ class Supervisor:
             case NotReady(reason):
                 self._give_up(f"the task's module cannot be used: {reason}")
             case FenceQuestion():
-                self._spawn(self._answers.fence(slot, executor, said))
+                self._spawn(self._answers.fence(slot, executor, said), self._answering)
             case SparkQuestion():
-                self._spawn(self._answers.spark(slot, executor, said))
+                self._spawn(self._answers.spark(slot, executor, said), self._answering)
             case Finished():
                 self._finished(slot, said)
         self._changed.set()
@@ -336,17 +339,20 @@ class Supervisor:
 
         A slot has one untold result at most: a second one waits for the first, and the slot with it.
         """
-        async with slot.telling:
-            if slot.running is running:
-                slot.running = None
-                self.metrics.busy_slots.dec()
-            self._changed.set()
-            try:
+        try:
+            async with slot.telling:
+                if slot.running is running:
+                    slot.running = None
+                    self.metrics.busy_slots.dec()
+                self._changed.set()
                 look_first = result.status != "COMPLETED" or time.monotonic() - running.since > _SURELY_CURRENT_SECONDS
                 told = await self._results.tell(running, result, look_first=look_first)
-            finally:
-                if running.heartbeat is not None:
-                    running.heartbeat.cancel()
+        except asyncio.CancelledError:
+            self._results.lost(running, "the worker ended before Conductor had answered")
+            raise
+        finally:
+            if running.heartbeat is not None:
+                running.heartbeat.cancel()
         if told:
             self._spawn(self._results.read_back(running, result), self._looks)
 
