@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Servers
 from tests.e2e.fleet import Fleet, Worker, tasks_of
-from tests.e2e.worker import eventually
+from tests.integration.proxy import Proxy
 
 MANY = 150
 TASK = """
@@ -31,6 +31,14 @@ def work(params: Params) -> Result:
         time.sleep(0.02)
     return Result()
 """
+
+
+@pytest.fixture
+def slow_polls(servers: Servers) -> Generator[dict[str, str]]:
+    """The environment of a worker whose polls take longer than its attempts."""
+    with Proxy(servers.environment["CONDUCTOR_SERVER_URL"]) as proxy:
+        proxy.slow_answer(lambda seen: "/tasks/poll/" in seen.path, 0.1)
+        yield {"CONDUCTOR_SERVER_URL": proxy.url}
 
 
 @pytest.fixture
@@ -58,14 +66,16 @@ def goes_well(worker: Worker, count: int) -> None:
     worker.said(count, event="attempt started")
 
 
-def test_a_long_attempt_holds_up_none_of_the_tasks_that_came_for_its_slot(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_long_attempt_holds_up_none_of_the_tasks_that_came_for_its_slot(
+    fleet: Fleet, slow_polls: dict[str, str], tmp_path: Path
+) -> None:
     released = tmp_path / "released"
-    short = queued(fleet, MANY)
+    short = queued(fleet, 10)
     (long,) = queued(fleet, 1, waits_for=str(released))
     short += queued(fleet, 10)
 
-    with fleet.worker("work", "-j", "1") as held_up:
-        eventually(lambda: statuses(fleet, [long]) == ["IN_PROGRESS"], "the long attempt runs")
+    with fleet.worker("work", "-j", "1", **slow_polls) as held_up:
+        held_up.said(event="given back")
         with fleet.worker("work", "-j", "1", PERAGO_WORKSPACE_ROOT=str(tmp_path / "another")) as free:
             assert retries(fleet.ended(short)) == 0
             assert statuses(fleet, [long]) == ["IN_PROGRESS"]
@@ -75,12 +85,13 @@ def test_a_long_attempt_holds_up_none_of_the_tasks_that_came_for_its_slot(fleet:
         assert held_up.drained() == 0
 
 
-def test_a_worker_that_drains_leaves_to_others_what_it_has_not_begun(fleet: Fleet) -> None:
+def test_a_worker_that_drains_leaves_to_others_what_it_has_not_begun(fleet: Fleet, slow_polls: dict[str, str]) -> None:
     workflows = queued(fleet, MANY)
 
-    with fleet.worker("work", "-j", "2") as worker:
+    with fleet.worker("work", "-j", "2", **slow_polls) as worker:
         goes_well(worker, MANY // 3)
         assert worker.drained() == 0
+        assert worker.lines(event="given back")
 
     left = set(statuses(fleet, workflows))
     assert "SCHEDULED" in left, "the worker was done before it was stopped"

@@ -4,10 +4,13 @@ import re
 import select
 import socket
 import socketserver
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import BinaryIO, Self, cast
 from urllib.parse import urlsplit
@@ -125,6 +128,10 @@ class Proxy:
     def delay_answer(self, matches: Matches, count: int = 1) -> Rule:
         """The server carries the request out; the answer waits until it is released or the client has gone."""
         return self._add(matches, _delay_answer, count)
+
+    def slow_answer(self, matches: Matches, seconds: float) -> Rule:
+        """Every such answer comes later."""
+        return self._add(matches, partial(_slow_answer, seconds), sys.maxsize)
 
     def delay_request(self, matches: Matches, count: int = 1) -> Rule:
         """The request reaches the server only when released, whether or not the client still waits for it."""
@@ -314,6 +321,13 @@ def _drop_request(exchange: _Exchange, _: Rule) -> bool:
 def _delay_answer(exchange: _Exchange, rule: Rule) -> bool:
     answer = exchange.carried_out()
     select.select([rule.gate[0], exchange.client], [], [], _SECONDS)
+    exchange.client.sendall(answer)
+    return True
+
+
+def _slow_answer(seconds: float, exchange: _Exchange, _: Rule) -> bool:
+    answer = exchange.carried_out()
+    time.sleep(seconds)
     exchange.client.sendall(answer)
     return True
 

@@ -91,7 +91,7 @@ def outcomes(telling: Results) -> list[str]:
 
 async def told(telling: Results, running: Running) -> None:
     assert await telling.tell(running, DONE, look_first=False)
-    await telling.read_back(running, DONE)
+    await telling.read_back_when_calm(running, DONE)
 
 
 @pytest.fixture

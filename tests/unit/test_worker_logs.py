@@ -416,6 +416,23 @@ print("done", flush=True)
     assert len(lines_in(tmp_path / "supervisor.jsonl")) == 20_000
 
 
+def test_where_stderr_is_closed_nothing_is_written_to_the_file_that_has_its_place(tmp_path: Path) -> None:
+    program = f"""
+import os
+from datetime import timedelta
+from pathlib import Path
+import structlog
+from perago.worker.logs import configure_logs
+assert os.open({str(tmp_path / "lock")!r}, os.O_RDWR | os.O_CREAT) == 2
+configure_logs(Path({str(tmp_path)!r}), "supervisor", 10**8, timedelta(days=1), echo=True)
+structlog.get_logger().info("line")
+"""
+    subprocess.run(["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, program], check=True)
+
+    assert [line["event"] for line in lines_in(tmp_path / "supervisor.jsonl")] == ["line"]
+    assert (tmp_path / "lock").read_bytes() == b""
+
+
 def test_what_cannot_be_dropped_keeps_nobody_from_starting(tmp_path: Path) -> None:
     own = log_folder(tmp_path, "tasks.build", "now")
     strange = log_folder(tmp_path, "tasks.build", "long-ago") / "cannot.unlink"

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import json
 import os
 import signal
 import sys
@@ -175,7 +176,7 @@ class _Run:
             self.entered("completion")
             _log.info("result", status=result.status, reason=result.reason, **self._bytes)
             self._span.ended(result.status, result.reason)
-        return Finished(given.execution_id, result, self._phases, self._bytes)
+        return Finished(given.execution_id, result, self._phases, self._bytes, len(json.dumps(result.output)))
 
     def entered(self, phase: Phase) -> None:
         now = time.monotonic()

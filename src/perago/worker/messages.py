@@ -73,12 +73,13 @@ class SparkQuestion:
 
 @dataclass(frozen=True)
 class Finished:
-    """The attempt's result, with what it took: seconds by phase, bytes by direction."""
+    """The attempt's result, with what it took: seconds by phase, bytes by direction, and of output."""
 
     execution_id: str
     result: TaskResult
     phases: dict[str, float]
     transferred: dict[str, int]
+    output_bytes: int = 0
 
 
 FromExecutor = Ready | NotReady | FenceQuestion | SparkQuestion | Finished

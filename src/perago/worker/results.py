@@ -42,7 +42,7 @@ class Results:
         self._limit_seconds = limit_seconds
         self._calm_from = 0.0
         # As many as jobs would take a busy Conductor's connections from its polls and results.
-        self._reading_back = asyncio.Semaphore(max(1, jobs // 2))
+        self._reading_back = asyncio.Semaphore((jobs + 1) // 2)
 
     async def tell(self, running: Running, result: TaskResult, *, look_first: bool) -> bool:
         """Send a result, again while that can help and time is left; False when it was lost or is not wanted.
@@ -110,24 +110,28 @@ class Results:
             await asyncio.sleep(pause)
             is_first, pause = False, min(pause * 2, _LONGEST_PAUSE)
 
+    async def read_back_when_calm(self, running: Running, result: TaskResult) -> None:
+        """Soon, but after what others wait for."""
+        told_at = time.monotonic()
+        async with self._reading_back:
+            await self._calm(told_at + _READ_BACK_WITHIN_SECONDS)
+            await self.read_back(running, result)
+
     async def read_back(self, running: Running, result: TaskResult) -> None:
-        """Conductor answers 200 to a result it drops, so look: soon, but after what others wait for.
+        """Conductor answers 200 to a result it drops, so look.
 
         A lease extension that was given up may be carried out after all, and on top of the result: then the attempt
         is in progress again, and is told again.
         """
-        told_at = time.monotonic()
-        async with self._reading_back:
-            await self._calm(told_at + _READ_BACK_WITHIN_SECONDS)
-            tellings = 1
-            while not await self._is_settled(running, result):
-                if tellings == _TELLINGS:  # perhaps its workflow has ended, with it: then it is never taken again
-                    self._not_confirmed(running, result, "undone whenever it was told")
-                    return
-                _log.warning("result undone, and told again", told=result.status, **running.ids())
-                if not await self.tell(running, result, look_first=True):
-                    return
-                tellings += 1
+        tellings = 1
+        while not await self._is_settled(running, result):
+            if tellings == _TELLINGS:  # perhaps its workflow has ended, with it: then it is never taken again
+                self._not_confirmed(running, result, "undone whenever it was told")
+                return
+            _log.warning("result undone, and told again", told=result.status, **running.ids())
+            if not await self.tell(running, result, look_first=True):
+                return
+            tellings += 1
 
     async def _calm(self, deadline: float) -> None:
         """Wait until no result was told for a moment, and not beyond the deadline."""

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +48,9 @@ _REPORT_SECONDS = 60.0
 _LONGEST_BACKOFF = 30.0
 _LAST_WORDS_SECONDS = 5.0
 _LAST_LOOKS_SECONDS = 10.0
+# Results that wait for a look are kept in memory.
+_MOST_LOOKS = 1000
+_LARGE_OUTPUT = 1 << 14
 _GOODBYE_SECONDS = 3.0
 _NOW_SECONDS = 0.2
 _SURELY_CURRENT_SECONDS = 1.0
@@ -222,7 +226,7 @@ class Supervisor:
         if self._no_more or slot.executor is None:
             self._give_back(task)
             return
-        running = Running(task, uuid.uuid4().hex)
+        running = Running(replace(task, payload={}), uuid.uuid4().hex)  # which is the executor's, and may be large
         slot.running = running
         self.metrics.busy_slots.inc()
         running.heartbeat = asyncio.create_task(self._leases.keep(slot, running))
@@ -286,7 +290,7 @@ class Supervisor:
         running.is_finished = True
         self._polling.attempt_lasted(time.monotonic() - running.since)
         self.metrics.attempt_took(said.phases, said.transferred)
-        self._spawn(self._report_and_free(slot, running, said.result))
+        self._spawn(self._report_and_free(slot, running, said.result, said.output_bytes))
 
     def _gone(self, executor: Executor) -> None:
         """An executor's death is told at once, its directory collected at once, and its slot filled again."""
@@ -334,7 +338,7 @@ class Supervisor:
 
     # Results
 
-    async def _report_and_free(self, slot: Slot, running: Running, result: TaskResult) -> None:
+    async def _report_and_free(self, slot: Slot, running: Running, result: TaskResult, output_bytes: int = 0) -> None:
         """Tell Conductor beside the slot's next attempt; the lease is kept until it was told.
 
         A slot has one untold result at most: a second one waits for the first, and the slot with it.
@@ -353,8 +357,11 @@ class Supervisor:
         finally:
             if running.heartbeat is not None:
                 running.heartbeat.cancel()
-        if told:
-            self._spawn(self._results.read_back(running, result), self._looks)
+        if told and (output_bytes > _LARGE_OUTPUT or len(self._looks) >= _MOST_LOOKS):
+            async with slot.telling:
+                await self._results.read_back(running, result)
+        elif told:
+            self._spawn(self._results.read_back_when_calm(running, result), self._looks)
 
     # Leftovers and life signs
 
