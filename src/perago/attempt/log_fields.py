@@ -26,5 +26,7 @@ def set_log_field(name: str, value: object) -> None:
 
 
 def with_log_fields(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor. What a line says by itself stays."""
-    return {**_carried.get(), **event}
+    """A structlog processor. What a line says by itself stays, and comes first."""
+    for name, value in _carried.get().items():
+        event.setdefault(name, value)
+    return event
