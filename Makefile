@@ -12,7 +12,7 @@ WORKERS ?= 5
 # Where it is set, each of a thousand processes would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint bench format lock clean
+.PHONY: help demo test check lint stress bench format lock clean
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -25,6 +25,11 @@ test: lint ## Lint, types, import directions and all tests, real servers include
 
 check: lint ## The quick checks: no servers, under a minute
 	@$(RUN)pytest tests/unit
+
+stress: $(READY) ## The long runs: 500 workflows under kills, the deep explorer, tests tried on broken code
+	@PERAGO_STRESS=500 $(RUN)pytest --numprocesses 0 -s tests/e2e/test_many_workflows.py
+	@PERAGO_EXPLORER=deep $(RUN)pytest --numprocesses 2 tests/explorer
+	@$(RUN)python -m tests.mutations
 
 bench: $(READY) ## Benchmarks; the latest table is kept in bench/RESULTS.md
 	@$(RUN)python -m bench

@@ -204,7 +204,20 @@ def test_logs_show_a_failed_bodys_traceback_and_every_phase(fleet: Fleet, site: 
     assert all(task["taskId"][:8] in of_both for task in (first, second))
     assert good[:8] not in of_both
     of_good = shown(fleet, "--workflow", good)
-    for phase in ("download", "pre", "body", "post", "compare", "try", "uploaded", "staged", "confirm", "published"):
+    for phase in (
+        "download",
+        "pre",
+        "body",
+        "post",
+        "compare",
+        "try",
+        "uploaded",
+        "staged",
+        "confirm",
+        "published",
+        "cleanup",
+        "completion",
+    ):
         assert any(f" {phase} " in line and "phase ended" in line for line in of_good.splitlines()), phase
     for event in ("assigned", "attempt started", "downloaded", "attempt fence passed", "publish fence", "staged"):
         assert event in of_good

@@ -144,6 +144,11 @@ def attempts(fleet: Fleet, work: Work) -> list[str]:
     return [task["status"] for task in tasks_of(run)]
 
 
+def last_written(fleet: Fleet, work: Work) -> int:
+    """When Conductor last took something for the workflow's attempt."""
+    return tasks_of(fleet.workflow(work.workflow_id))[-1]["updateTime"]
+
+
 def assert_published_once(fleet: Fleet, site: Site, work: Work) -> None:
     output = tasks_of(fleet.workflow(work.workflow_id))[-1]["outputData"]
     assert site.history(work.branch)[:2] == [output["workspace"]["ref"], work.input_ref]
@@ -182,6 +187,8 @@ def test_bodies_go_on_while_conductor_is_away_and_publish_once_when_it_is_back(
         assert site.head("within") == within.input_ref
         through.goes_on(OUTAGE_BEATS)
         back(stack)
+        extended = last_written(fleet, through)
+        eventually(lambda: last_written(fleet, through) > extended, "the lease is extended again")
 
         assert attempts(fleet, within) == ["FAILED", "COMPLETED"]
         (first, _) = tasks_of(fleet.workflow(within.workflow_id))

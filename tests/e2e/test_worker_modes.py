@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import Servers
 from tests.e2e.fleet import Fleet, Worker, tasks_of
 from tests.e2e.worker import eventually
+from tests.integration.proxy import Proxy
 from tests.integration.support import Site
 
 COUNT = """
@@ -92,12 +93,34 @@ def result_of(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_secret_is_nowhere(fleet: Fleet, *told: str) -> None:
+    assert_is_nowhere(fleet, fleet.environment["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"], *told)
+
+
+def assert_is_nowhere(fleet: Fleet, secret: str, *told: str) -> None:
     """Neither in what was told nor in any file a worker wrote."""
-    secret = fleet.environment["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"]
     files = [file for file in fleet.folder.rglob("*") if file.is_file()]
     assert any(file.suffix == ".jsonl" for file in files)
     assert [file for file in files if secret.encode() in file.read_bytes()] == []
     assert not any(secret in text for text in told)
+
+
+def test_a_worker_with_credentials_for_conductor_logs_none_of_them_whatever_goes_wrong(fleet: Fleet) -> None:
+    credentials = {"CONDUCTOR_AUTH_KEY": "the-worker", "CONDUCTOR_AUTH_SECRET": "hush-hush"}
+    fleet.task("count", COUNT)
+    with Proxy(fleet.environment["CONDUCTOR_SERVER_URL"]) as proxy:
+        proxy.answer(200, lambda seen: seen.path == "/api/token", count=10, body=b'{"token": "of-an-hour"}')
+        proxy.answer(401, lambda seen: "/tasks/poll/" in seen.path)
+        proxy.answer(500, lambda seen: "/tasks/poll/" in seen.path, count=2)
+        with fleet.worker("count", CONDUCTOR_SERVER_URL=proxy.url, **credentials) as worker:
+            worker.said(2, event="poll failed")
+            (run,) = doubled(fleet, 7)
+            assert worker.drained() == 0
+        exchanges = proxy.seen(lambda seen: seen.path == "/api/token")
+
+    assert result_of(run)["doubled"] == 14
+    assert len(exchanges) == 2, "the first token was refused once"
+    for secret in ("hush-hush", "of-an-hour"):
+        assert_is_nowhere(fleet, secret, worker.stderr)
 
 
 def test_a_task_without_a_workspace_runs_in_an_executor_without_lakefs_settings(fleet: Fleet) -> None:

@@ -116,6 +116,23 @@ def test_a_stopped_attempt_neither_publishes_nor_ends_the_rerun_of_its_task(plac
     assert run.statuses() == ["COMPLETED"]
 
 
+def test_a_body_whose_task_is_run_again_is_stopped_and_its_worker_runs_the_new_attempt(open_place: Open) -> None:
+    place = open_place(lease=4)
+    worker = place.worker()
+    run = place.run("gated")
+    executor = run.begun_times(1)
+    run.open(2)
+
+    run.command("DELETE", "")
+    rerun(run)
+
+    assert "is no longer this attempt's" in worker.said("attempt stopped: Conductor has ended it")["why"]
+    eventually(lambda: not is_running(executor), "the executor ends")
+    place.assert_published_once(run)
+    assert run.statuses() == ["COMPLETED"]
+    assert run.ended()["result"] == {"start": 2}
+
+
 def test_a_task_that_times_out_while_its_body_runs_is_stopped_and_retried(open_place: Open) -> None:
     place = open_place(lease=4, limit=4)
     worker = place.worker()
@@ -130,6 +147,29 @@ def test_a_task_that_times_out_while_its_body_runs_is_stopped_and_retried(open_p
     assert run.statuses() == ["TIMED_OUT", "COMPLETED"]
     assert run.ended()["result"] == {"start": 2}
     assert "status is TIMED_OUT" in worker.said("attempt stopped: Conductor has ended it")["why"]
+
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("CONDUCTOR_SERVER_URL", NOWHERE, f"Conductor at {NOWHERE}/api cannot be reached"),
+        ("CONDUCTOR_SERVER_URL", "", "CONDUCTOR_SERVER_URL"),
+        ("LAKECTL_SERVER_ENDPOINT_URL", NOWHERE, "lakeFS"),
+        ("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY", "", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
+        ("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY", "another", "check LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
+    ],
+)
+def test_a_worker_polls_nothing_before_its_servers_answer(
+    place: Workplace, setting: str, value: str, told: str
+) -> None:
+    run = place.run()
+
+    assert_refused(place.worker(settings={setting: value}), told)
+
+    assert run.statuses() == ["SCHEDULED"]
 
 
 def test_a_registered_taskdef_that_differs_is_refused_by_name_unless_allowed(place: Workplace) -> None:

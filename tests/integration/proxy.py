@@ -56,6 +56,9 @@ Matches = Callable[[Seen], bool]
 Action = Callable[["_Exchange", "Rule"], bool]
 
 
+_TOLD = b'{"message": "told by the proxy"}'
+
+
 @dataclass
 class Rule:
     """What to do with the next `left` requests that match."""
@@ -137,9 +140,9 @@ class Proxy:
         """The request reaches the server only when released, whether or not the client still waits for it."""
         return self._add(matches, _delay_request, count)
 
-    def answer(self, status: int, matches: Matches, count: int = 1) -> Rule:
+    def answer(self, status: int, matches: Matches, count: int = 1, body: bytes = _TOLD) -> Rule:
         """Answer in the server's place."""
-        return self._add(matches, _answer, count, status)
+        return self._add(matches, partial(_answer, body), count, status)
 
     def cut_body(self, matches: Matches, count: int = 1) -> Rule:
         """Half of the answer's body, then nothing."""
@@ -339,10 +342,9 @@ def _delay_request(exchange: _Exchange, rule: Rule) -> bool:
     return True
 
 
-def _answer(exchange: _Exchange, rule: Rule) -> bool:
+def _answer(body: bytes, exchange: _Exchange, rule: Rule) -> bool:
     for _piece in exchange.request():
         pass
-    body = b'{"message": "told by the proxy"}'
     head = f"HTTP/1.1 {rule.status} Told\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     exchange.client.sendall(head.encode() + body)
     return True

@@ -32,14 +32,22 @@ DONE = TaskResult("COMPLETED", {"result": {"score": 1.5}})
 class Queue:
     """One task with a queue of its own, and workflows that fill it."""
 
-    def __init__(self, url: str, http: httpx.Client, *, optional: bool = False, **controls: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        http: httpx.Client,
+        *,
+        optional: bool = False,
+        step: dict[str, Any] | None = None,
+        **controls: Any,
+    ) -> None:
         self._url, self._http = url, http
         self.name = f"gateway.{uuid.uuid4().hex[:12]}"
         taskdef = {"name": self.name, "ownerEmail": "data@example.com", "retryCount": 1, "retryDelaySeconds": 0}
         times = {"timeoutSeconds": 0, "responseTimeoutSeconds": LEASE_SECONDS, "timeoutPolicy": "RETRY"}
         self._send("POST", "/metadata/taskdefs", json=[{**taskdef, **times, **controls}])
         given = {"inputParameters": {"params": "${workflow.input}"}}
-        work = {"name": self.name, "taskReferenceName": "work", "type": "SIMPLE", **given}
+        work = {"name": self.name, "taskReferenceName": "work", "type": "SIMPLE", **given, **(step or {})}
         steps = [{**work, "optional": True}, {**work, "taskReferenceName": "after"}] if optional else [work]
         workflow = {"name": self.name, "version": 1, "schemaVersion": 2, "tasks": steps, "timeoutSeconds": 0}
         self._send("PUT", "/metadata/workflow", json=[{**workflow, "ownerEmail": "data@example.com"}])
@@ -109,6 +117,8 @@ def test_a_polled_task_is_the_attempt_its_input_and_its_lease(queue: Queue) -> N
         ({"responseTimeoutSeconds": 10}, True),
         ({"responseTimeoutSeconds": 9}, False),
         ({"responseTimeoutSeconds": 60, "retryCount": 0}, False),
+        ({"responseTimeoutSeconds": 60, "retryCount": 3, "step": {"retryCount": 0}}, False),
+        ({"responseTimeoutSeconds": 60, "retryCount": 0, "step": {"retryCount": 3}}, True),
         ({"responseTimeoutSeconds": 60, "timeoutSeconds": 60}, False),
         ({"responseTimeoutSeconds": 60, "totalTimeoutSeconds": 60}, False),
         ({"responseTimeoutSeconds": 60, "pollTimeoutSeconds": 60}, False),
@@ -117,7 +127,7 @@ def test_a_polled_task_is_the_attempt_its_input_and_its_lease(queue: Queue) -> N
     ],
 )
 def test_a_polled_task_may_wait_where_nothing_else_counts_against_it_meanwhile(
-    new_queue: Callable[..., Queue], controls: dict[str, int], may_wait: bool
+    new_queue: Callable[..., Queue], controls: dict[str, Any], may_wait: bool
 ) -> None:
     assert new_queue(**controls).one().may_wait is may_wait
 
@@ -133,7 +143,7 @@ def test_a_failure_that_its_workflow_allows_for_has_another_name_and_was_accepte
     async def told(conductor: ConductorClient) -> Attempt:
         results = Results(conductor, WORKER, metrics, 60, jobs=1)
         assert await results.tell(running, failed, look_first=True)
-        await results.read_back(running, failed)
+        await results.read_back(running, failed, asyncio.Lock())
         return await conductor.current(running.task.attempt.task_id)
 
     assert queue.ask(told).status == "COMPLETED_WITH_ERRORS"

@@ -55,6 +55,7 @@ class PlayedConductor:
         self.told: list[str] = []
         self.statuses: list[str] = []
         self.given_back: list[str] = []
+        self.extended: list[str] = []
         self.answers_after = 0.01
         self.looks: list[tuple[str, float]] = []
         self.most_looks_at_once = self._looking = 0
@@ -64,6 +65,9 @@ class PlayedConductor:
         self.statuses.append(result.status)
         if self.refusal:
             raise self.refusal
+
+    async def extend_lease(self, attempt: Attempt, worker_id: str) -> None:
+        self.extended.append(attempt.task_id)
 
     async def give_back(self, attempt: Attempt, worker_id: str) -> None:
         self.given_back.append(attempt.task_id)
@@ -91,7 +95,7 @@ def outcomes(telling: Results) -> list[str]:
 
 async def told(telling: Results, running: Running) -> None:
     assert await telling.tell(running, DONE, look_first=False)
-    await telling.read_back_when_calm(running, DONE)
+    await telling.read_back(running, DONE, asyncio.Lock())
 
 
 @pytest.fixture
@@ -241,7 +245,7 @@ def test_a_result_that_was_carried_out_without_an_answer_is_not_sent_again_nor_s
 def test_a_failure_that_its_workflow_allows_for_was_accepted(result: TaskResult, outcome: str) -> None:
     telling = results_of(PlayedConductor(has="COMPLETED_WITH_ERRORS"))
 
-    asyncio.run(telling.read_back(ended("t-1"), result))
+    asyncio.run(telling.read_back(ended("t-1"), result, asyncio.Lock()))
 
     assert outcomes(telling) == [outcome]
 

@@ -10,10 +10,11 @@ from structlog.testing import capture_logs
 
 from perago.authoring.controls import TaskControls
 from perago.conductor.client import ConductorClient
+from perago.conductor.errors import ConductorError
 from perago.config import load_runtime_config
 from perago.worker.facts import TaskFacts
 from perago.worker.messages import Finished, SparkQuestion
-from perago.worker.slot import Executor
+from perago.worker.slot import Executor, Running
 from perago.worker.spark import SparkSource
 from perago.worker.supervisor import Supervisor
 from tests.unit.test_results import DONE, PlayedConductor, polled
@@ -72,14 +73,15 @@ def test_what_nobody_will_run_is_given_back_and_what_nobody_will_end_has_failed(
     assert conductor.given_back == ["t-1"] * (told == "given back")
 
 
-def test_a_drain_does_not_wait_long_for_looks_at_results(tmp_path: Path) -> None:
+@pytest.mark.parametrize("output_bytes", [100, 10**6])
+def test_a_drain_does_not_wait_long_for_looks_at_results(output_bytes: int, tmp_path: Path) -> None:
     conductor = PlayedConductor()
     conductor.answers_after = 3600
 
     async def drain() -> None:
         stage = Stage.set_up(tmp_path, conductor=conductor)
         stage.works(0)
-        stage.supervisor._heard(stage.executor(0), Finished("e-0", DONE, {}, {}))
+        stage.supervisor._heard(stage.executor(0), Finished("e-0", DONE, {}, {}, output_bytes))
         stage.supervisor._draining.set()
         assert await stage.supervisor._drained(asyncio.create_task(asyncio.sleep(0)))
         assert now() <= 10.2
@@ -88,7 +90,7 @@ def test_a_drain_does_not_wait_long_for_looks_at_results(tmp_path: Path) -> None
         quickly(drain())
 
     assert conductor.told == ["t-0"]
-    assert any(str(line["event"]).startswith("completions not confirmed") for line in logged)
+    assert any("not confirmed" in line["event"] for line in logged)
 
 
 def test_a_drain_that_runs_out_of_time_says_what_it_could_not_tell(
@@ -114,6 +116,32 @@ def test_a_drain_that_runs_out_of_time_says_what_it_could_not_tell(
     assert conductor.told == conductor.given_back == []
     said = {line["task_id"]: line["event"] for line in logged if "task_id" in line}
     assert said == {"t-0": "result lost", "t-1": "not given back: another worker has it when its lease has run out"}
+
+
+def test_a_drain_in_which_a_result_was_lost_is_none(tmp_path: Path) -> None:
+    conductor = PlayedConductor()
+    conductor.refusal = ConductorError("not today", retryable=False)
+
+    async def drain() -> None:
+        stage = Stage.set_up(tmp_path, conductor=conductor)
+        stage.works(0)
+        asyncio.get_running_loop().call_later(
+            5, stage.supervisor._heard, stage.executor(0), Finished("e-0", DONE, {}, {})
+        )
+        stage.supervisor._draining.set()
+        assert not await stage.supervisor._drained(asyncio.create_task(asyncio.sleep(0)))
+
+    quickly(drain())
+
+
+def test_a_result_lost_before_a_drain_is_none_of_its_matter(tmp_path: Path) -> None:
+    async def drain() -> None:
+        stage = Stage.set_up(tmp_path)
+        stage.supervisor._results.lost(Running(polled("t-1"), "e-1"), "long ago")
+        stage.supervisor._draining.set()
+        assert await stage.supervisor._drained(asyncio.create_task(asyncio.sleep(0)))
+
+    quickly(drain())
 
 
 def test_a_drain_that_runs_out_of_time_while_a_poll_is_under_way_is_none(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.worker import supervisor as supervision
+from perago.worker import results
 from perago.worker.messages import Finished
 from tests.unit.test_results import DONE, PlayedConductor, polled
 from tests.unit.test_supervisor_times import Stage, quickly
@@ -20,7 +20,7 @@ LOOK_SECONDS = 5
 def test_a_result_is_told_once_the_one_before_was_looked_at(
     output_bytes: int, told_at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervision, "_MOST_LOOKS", 2)
+    monkeypatch.setattr(results, "_MOST_WAITING", 2)
     conductor = PlayedConductor()
     conductor.answers_after = LOOK_SECONDS
 

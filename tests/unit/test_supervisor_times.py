@@ -12,9 +12,10 @@ from structlog.testing import capture_logs
 
 from perago.authoring.controls import PublishBudget, TaskControls
 from perago.conductor.client import ConductorClient
+from perago.conductor.errors import ConductorError
 from perago.config import load_runtime_config
 from perago.worker.facts import TaskFacts
-from perago.worker.messages import Finished
+from perago.worker.messages import FenceQuestion, Finished, NotReady
 from perago.worker.slot import Executor, Running, Slot
 from perago.worker.spark import SparkSource
 from perago.worker.supervisor import Supervisor
@@ -194,6 +195,64 @@ def test_every_line_about_a_death_carries_the_ids_of_the_attempt_it_ended(tmp_pa
     }
 
 
+def test_what_a_dead_executor_still_says_is_not_taken_for_its_successors(tmp_path: Path) -> None:
+    conductor = PlayedConductor(has="IN_PROGRESS")
+
+    async def speak_late() -> None:
+        stage = Stage.set_up(tmp_path, conductor=conductor)
+        dead = stage.executor(0)
+        await stage.restarted_after(0)
+        running = stage.works(0)
+
+        for said in (
+            Finished("e-0", DONE, {}, {}),
+            FenceQuestion("q-1", "e-0", last=True),
+            NotReady("no such module"),
+        ):
+            stage.supervisor._heard(dead, said)
+        stage.supervisor._gone(dead)
+        await asyncio.sleep(60)
+
+        assert (stage.slot(0).running, running.publishes, running.is_finished) == (running, False, False)
+        assert stage.executor(0) is not None
+        assert (dead.heard, conductor.told, stage.supervisor.broken) == ([], [], None)
+
+    quickly(speak_late())
+
+
+def test_a_lease_is_extended_while_an_attempt_publishes_and_until_its_result_is_told(tmp_path: Path) -> None:
+    conductor = PlayedConductor(has="IN_PROGRESS")
+    conductor.answers_after = 0
+    conductor.refusal = ConductorError("Conductor is away", retryable=True)
+
+    async def publish() -> None:
+        stage = Stage.set_up(tmp_path, conductor=conductor)
+        executor = stage.executor(0)
+        executor.is_stopped = lambda: False
+        stage.supervisor._assign(stage.slot(0), polled("t-0"))  # a lease of 60 s
+        running = stage.slot(0).running
+        assert running is not None
+        running.publishes = True
+        await asyncio.sleep(100)
+        assert len(conductor.extended) == 6
+
+        stage.supervisor._heard(executor, Finished(running.execution_id, DONE, {}, {}))
+        await asyncio.sleep(50)
+        assert len(conductor.extended) == 9
+        assert conductor.told, "the result was sent, and refused"
+
+        conductor.refusal = None
+        await asyncio.sleep(5)
+        conductor.has = "COMPLETED"
+        extended = len(conductor.extended)
+        await asyncio.sleep(100)
+        assert len(conductor.extended) == extended
+        counted = stage.supervisor.metrics.registry.get_sample_value("perago_heartbeat_seconds_count")
+        assert counted == extended
+
+    quickly(publish())
+
+
 @pytest.mark.parametrize(
     ("controls", "told_twice", "grace"),
     [(TaskControls(publish_budget=BUDGET), False, 42), (TaskControls(), False, 5), (TaskControls(), True, 0.2)],
@@ -213,7 +272,7 @@ def test_out_of_time_an_attempt_that_publishes_is_killed_after_its_grace_and_any
         last_poll = asyncio.create_task(asyncio.sleep(0))
         finished = asyncio.create_task(stage.supervisor._all_finished(last_poll))
 
-        assert not await stage.supervisor._cut_short(last_poll, finished)
+        assert not await stage.supervisor._cut_short(finished)
 
         assert (other.killed_at, publishing.killed_at) == (0, grace)
 
@@ -231,7 +290,7 @@ def test_an_attempt_that_has_published_within_its_grace_is_not_killed(tmp_path: 
         said = Finished("e-0", DONE, {}, {})
         asyncio.get_running_loop().call_later(41, stage.supervisor._heard, publishing, said)
 
-        assert await stage.supervisor._cut_short(last_poll, finished)
+        assert await stage.supervisor._cut_short(finished)
 
         assert publishing.killed_at is None
 

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import structlog
 
-from perago.attempt.log_fields import log_fields, set_log_field
+from perago.attempt import log_fields as log_fields_module
+from perago.attempt.log_fields import log_fields, set_log_field, share_log_fields
 from perago.worker import reading
 from perago.worker.logs import configure_logs, drop_old, log_folder
 
@@ -345,11 +346,16 @@ def with_odd_notes() -> Exception:
 
 @pytest.mark.parametrize("odd", [chained, with_odd_notes])
 def test_an_exception_that_cannot_be_written_fails_nobody(tmp_path: Path, odd: Callable[[], Exception]) -> None:
-    configured(tmp_path).error("attempt failed", exc_info=odd(), rows=3)
+    log = configured(tmp_path)
+    log.error("attempt failed", exc_info=odd(), rows=3)
+    try:
+        raise odd()
+    except ValueError:
+        logging.getLogger("an.author").exception("mine")
 
-    (line,) = lines_in(tmp_path / "executor-0.jsonl")
-    assert (line["event"], line["rows"]) == ("attempt failed", 3)
-    assert "ValueError: it cannot be shown" in reading.shown(line)
+    lines = lines_in(tmp_path / "executor-0.jsonl")
+    assert [(line["event"], line.get("rows")) for line in lines] == [("attempt failed", 3), ("mine", None)]
+    assert all("ValueError: it cannot be shown" in reading.shown(line) for line in lines)
 
 
 def test_a_body_that_clears_or_binds_a_context_changes_no_ids(tmp_path: Path) -> None:
@@ -365,6 +371,43 @@ def test_a_body_that_clears_or_binds_a_context_changes_no_ids(tmp_path: Path) ->
     within, after = lines_in(tmp_path / "executor-0.jsonl")
     assert (within["task_id"], within["phase"], within["customer"]) == ("t-1", "body", "c-1")
     assert (after["task_id"], after.get("phase")) == ("mine", None)
+
+
+@pytest.fixture
+def executor_process() -> Generator[None]:
+    share_log_fields()
+    yield
+    log_fields_module._of_the_process.clear()
+
+
+def test_what_a_body_calls_by_the_same_name_is_kept_under_another(tmp_path: Path) -> None:
+    log = configured(tmp_path)
+
+    with log_fields(task_id="t-1", phase="body"):
+        log.info("trained", phase="epochs", task_id="mine", rows=3)
+
+    (line,) = lines_in(tmp_path / "executor-0.jsonl")
+    assert (line["task_id"], line["phase"]) == ("t-1", "body")
+    assert (line["body_task_id"], line["body_phase"], line["rows"]) == ("mine", "epochs", 3)
+
+
+@pytest.mark.usefixtures("executor_process")
+def test_a_thread_of_a_body_logs_lines_of_its_attempt_and_of_no_later_one(tmp_path: Path) -> None:
+    log = configured(tmp_path)
+
+    def logged_by_a_thread(event: str) -> None:
+        thread = threading.Thread(target=log.info, args=[event])
+        thread.start()
+        thread.join()
+
+    with log_fields(task_id="t-1", phase="start"):
+        set_log_field("phase", "body")
+        logged_by_a_thread("within")
+    logged_by_a_thread("afterwards")
+
+    within, after = lines_in(tmp_path / "executor-0.jsonl")
+    assert (within["task_id"], within["phase"]) == ("t-1", "body")
+    assert "task_id" not in after
 
 
 def test_a_value_that_holds_itself_fails_nobody(tmp_path: Path) -> None:

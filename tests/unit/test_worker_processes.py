@@ -205,3 +205,27 @@ def test_whatever_a_body_does_to_its_log_and_raises_its_failure_is_told_and_logg
         ("phase ended", "body"),
         ("result", "completion"),
     ]
+
+
+COUNTS_ITS_IMPORTS = """
+import pathlib
+with pathlib.Path(__file__).with_name("imports").open("a") as opened:
+    opened.write("x")
+"""
+
+
+def test_a_module_is_imported_once_in_an_executor_and_before_its_first_attempt(
+    work: Callable[..., None], tmp_path: Path
+) -> None:
+    imports = tmp_path / "imports"
+    counted: list[int] = []
+
+    class Counting(Batches):
+        async def poll(self, task_name: str, worker_id: str, count: int, wait_seconds: float = 0) -> list[PolledTask]:
+            counted.append(imports.stat().st_size)
+            return await super().poll(task_name, worker_id, count, wait_seconds)
+
+    work(Counting([asked("t-1")], [asked("t-2")], [asked("t-3")]), 3, module=BODY + COUNTS_ITS_IMPORTS)
+
+    assert set(counted) == {1}
+    assert imports.read_text() == "x"

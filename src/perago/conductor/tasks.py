@@ -63,9 +63,15 @@ def polled_task(task: dict[str, Any]) -> PolledTask:
     may_wait = (
         lease_seconds >= _LONG_LEASE_SECONDS
         and not any(definition.get(limit) for limit in _COUNTED)
-        and task["retryCount"] < (definition.get("retryCount") or 0)  # a worker that is killed may cost it one
+        and _has_retries(task, definition)  # a worker that is killed may cost it one
     )
     return PolledTask(attempt_of(task), task.get("inputData") or {}, lease_seconds, may_wait)
+
+
+def _has_retries(task: dict[str, Any], definition: dict[str, Any]) -> bool:
+    step: dict[str, Any] = task.get("workflowTask") or {}
+    own = step.get("retryCount")  # a workflow may have a number of its own
+    return bool(definition.get("retryCount") if own is None else own)
 
 
 def result_body(attempt: Attempt, worker_id: str, result: TaskResult) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 
 from perago.attempt.failpoints import Failpoint
 from perago.attempt.lifecycle import Completed, Execution, Failed, Servers, run_attempt
-from perago.attempt.log_fields import log_fields, set_log_field
+from perago.attempt.log_fields import log_fields, set_log_field, share_log_fields
 from perago.attempt.phases import Phase
 from perago.authoring.errors import TaskExecutionError
 from perago.authoring.module import load_module_task
@@ -72,6 +72,7 @@ def run_executor(settings: ExecutorSettings, pipe: Connection, lifeline: Connect
     name, config = f"executor-{settings.slot}", settings.config
     configure_logs(settings.logs, name, config.log_file_max_size, config.log_retention, echo=False)
     hold_loggers()
+    share_log_fields()
     _keep_output_apart(_output_of(settings), config.log_file_max_size)
     with pipe:  # closed for the supervisor to see, although a thread that a library started may keep this process
         serve(settings, pipe)
@@ -182,7 +183,7 @@ class _Run:
         now = time.monotonic()
         if self._phase is not None:
             taken = self._phases[self._phase] = now - self._since
-            _log.info("phase ended", phase=self._phase, seconds=round(taken, 4))
+            _log.info("phase ended", seconds=round(taken, 4))
         self._phase, self._since = phase, now
         set_log_field("phase", phase)
         self._span.entered(phase)

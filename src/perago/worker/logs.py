@@ -12,7 +12,7 @@ from collections.abc import MutableMapping, Sequence
 from datetime import timedelta
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import structlog
 
@@ -185,7 +185,9 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _with_traceback(logger: Any, name: str, event: Event) -> Event:
-    raised = event.get("exc_info")
+    given: Any = event.get("exc_info")
+    # The standard library's loggers give three things.
+    raised = cast("tuple[object, ...]", given)[1] if isinstance(given, tuple) else given
     try:
         return _as_dicts(logger, name, event)
     except Exception as error:  # what a body raises may be anything, too

@@ -27,6 +27,9 @@ _CALM_SECONDS = 0.1
 _READ_BACK_WITHIN_SECONDS = 10.0
 _SHORTEST_TRY = 1.0
 _TELLINGS = 3
+# Results that wait for a look are kept in memory.
+_MOST_WAITING = 1000
+_LARGE_OUTPUT = 1 << 14
 _LOOK_SECONDS = 10.0
 
 
@@ -41,6 +44,9 @@ class Results:
         self._metrics = metrics
         self._limit_seconds = limit_seconds
         self._calm_from = 0.0
+        #: How many were not told, as far as is known.
+        self.not_told = 0
+        self._waiting = 0
         # As many as jobs would take a busy Conductor's connections from its polls and results.
         self._reading_back = asyncio.Semaphore((jobs + 1) // 2)
 
@@ -68,6 +74,7 @@ class Results:
 
     def lost(self, running: Running, why: str) -> None:
         """Say that Conductor was not told, or may not have been."""
+        self.not_told += 1
         _log.error("result lost", why=why, **running.ids())
         self._metrics.attempt_ended("LOST")
 
@@ -110,15 +117,28 @@ class Results:
             await asyncio.sleep(pause)
             is_first, pause = False, min(pause * 2, _LONGEST_PAUSE)
 
-    async def read_back_when_calm(self, running: Running, result: TaskResult) -> None:
-        """Soon, but after what others wait for."""
-        told_at = time.monotonic()
-        async with self._reading_back:
-            await self._calm(told_at + _READ_BACK_WITHIN_SECONDS)
-            await self.read_back(running, result)
+    async def read_back(
+        self, running: Running, result: TaskResult, telling: asyncio.Lock, output_bytes: int = 0
+    ) -> None:
+        """Conductor answers 200 to a result it drops, so look: soon, but after what others wait for.
 
-    async def read_back(self, running: Running, result: TaskResult) -> None:
-        """Conductor answers 200 to a result it drops, so look.
+        Where memory would fill with results that wait, it is at once, and before the slot's next result is told.
+        """
+        if output_bytes > _LARGE_OUTPUT or self._waiting >= _MOST_WAITING:
+            async with telling:
+                await self._settle(running, result)
+            return
+        told_at = time.monotonic()
+        self._waiting += 1
+        try:
+            async with self._reading_back:
+                await self._calm(told_at + _READ_BACK_WITHIN_SECONDS)
+                await self._settle(running, result)
+        finally:
+            self._waiting -= 1
+
+    async def _settle(self, running: Running, result: TaskResult) -> None:
+        """Look whether a result was taken.
 
         A lease extension that was given up may be carried out after all, and on top of the result: then the attempt
         is in progress again, and is told again.

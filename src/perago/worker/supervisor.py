@@ -48,9 +48,6 @@ _REPORT_SECONDS = 60.0
 _LONGEST_BACKOFF = 30.0
 _LAST_WORDS_SECONDS = 5.0
 _LAST_LOOKS_SECONDS = 10.0
-# Results that wait for a look are kept in memory.
-_MOST_LOOKS = 1000
-_LARGE_OUTPUT = 1 << 14
 _GOODBYE_SECONDS = 3.0
 _NOW_SECONDS = 0.2
 _SURELY_CURRENT_SECONDS = 1.0
@@ -150,8 +147,9 @@ class Supervisor:
             self._give_up(f"polling ended: {polling.exception()!r}")
 
     async def _drained(self, polling: "asyncio.Task[None]") -> bool:
-        """Wait until everything is finished, or kill what is not; tells whether nothing was left undone."""
+        """Wait until everything is finished, or kill what is not; tells whether nothing was killed or left untold."""
         await self._draining.wait()
+        not_told_before = self._results.not_told
         _log.info("draining", running=sum(slot.running is not None for slot in self._slots))
         abandon = asyncio.create_task(self._abandon.wait())
         finished = asyncio.create_task(self._all_finished(polling))
@@ -161,18 +159,18 @@ class Supervisor:
             timeout=limit.total_seconds() if limit else None,
             return_when=asyncio.FIRST_COMPLETED,
         )
-        is_drained = finished.done() or await self._cut_short(polling, finished)
+        is_whole = finished.done() or await self._cut_short(finished)
         abandon.cancel()
         finished.cancel()
         if self._looks:
             _log.warning("completions not confirmed before the end", count=len(self._looks))
-        return is_drained
+        return is_whole and self._results.not_told == not_told_before and polling.done()
 
-    async def _cut_short(self, polling: "asyncio.Task[None]", finished: "asyncio.Task[None]") -> bool:
+    async def _cut_short(self, finished: "asyncio.Task[None]") -> bool:
         """Kill what still runs. Out of time, one that publishes first gets its grace; a second signal gives none.
 
         Deaths are still told to Conductor, so that it need not wait for the leases to run out. Tells whether nothing
-        had to be killed or was left untold.
+        had to be killed.
         """
         self._no_more = True
         killed = self._kill(lambda running: not running.publishes)
@@ -181,7 +179,11 @@ class Supervisor:
         await asyncio.wait({finished}, timeout=_NOW_SECONDS if self._abandon.is_set() else grace)
         killed += self._kill(lambda _: True)
         await asyncio.wait({finished}, timeout=_LAST_WORDS_SECONDS)
-        return killed == 0 and polling.done() and not self._background
+        if self._background:
+            for task in self._background:
+                task.cancel()  # each says what it had not done
+            await asyncio.wait(self._background, timeout=_NOW_SECONDS)
+        return killed == 0
 
     def _kill(self, chosen: Callable[[Running], bool]) -> int:
         killed = 0
@@ -343,6 +345,7 @@ class Supervisor:
 
         A slot has one untold result at most: a second one waits for the first, and the slot with it.
         """
+        began = time.monotonic()
         try:
             async with slot.telling:
                 if slot.running is running:
@@ -357,11 +360,12 @@ class Supervisor:
         finally:
             if running.heartbeat is not None:
                 running.heartbeat.cancel()
-        if told and (output_bytes > _LARGE_OUTPUT or len(self._looks) >= _MOST_LOOKS):
-            async with slot.telling:
-                await self._results.read_back(running, result)
-        elif told:
-            self._spawn(self._results.read_back_when_calm(running, result), self._looks)
+        if not told:
+            return
+        taken = time.monotonic() - began
+        self.metrics.attempt_took({"completion": taken}, {})
+        _log.info("phase ended", seconds=round(taken, 4), **running.ids())
+        self._spawn(self._results.read_back(running, result, slot.telling, output_bytes), self._looks)
 
     # Leftovers and life signs
 
