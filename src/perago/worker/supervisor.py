@@ -364,7 +364,7 @@ class Supervisor:
             return
         taken = time.monotonic() - began
         self.metrics.attempt_took({"completion": taken}, {})
-        _log.info("phase ended", seconds=round(taken, 4), **running.ids())
+        _log.info("phase ended", task=self._definition.name, seconds=round(taken, 4), **running.ids())
         self._spawn(self._results.read_back(running, result, slot.telling, output_bytes), self._looks)
 
     # Leftovers and life signs
