@@ -290,7 +290,8 @@ def test_attempts_are_traced_where_a_collector_is_named(fleet: Fleet, site: Site
     assert {span.parent_span_id for span in phases.values()} == {attempt.span_id}
     told = {pair.key: pair.value.string_value or pair.value.int_value for pair in attempt.attributes}
     assert (told["perago.task"], told["perago.status"]) == (fleet.names["build"], "COMPLETED")
-    of_executor = [line for line in lines if "task" in line]
+    told_conductor = ("phase ended", "completion")  # by the supervisor
+    of_executor = [line for line in lines if "task" in line and (line["event"], line["phase"]) != told_conductor]
     assert of_executor
     assert {line["trace_id"] for line in of_executor} == {attempt.trace_id.hex()}
     assert any(b"a-worker" in body for _, body in collector.requests)
