@@ -1,6 +1,7 @@
 """`perago gc` and `perago logs`, after a worker that was killed and a body that failed."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -204,7 +205,7 @@ def test_logs_show_a_failed_bodys_traceback_and_every_phase(fleet: Fleet, site: 
     assert all(task["taskId"][:8] in of_both for task in (first, second))
     assert good[:8] not in of_both
     of_good = shown(fleet, "--workflow", good)
-    for phase in (
+    phases = (
         "download",
         "pre",
         "body",
@@ -216,11 +217,12 @@ def test_logs_show_a_failed_bodys_traceback_and_every_phase(fleet: Fleet, site: 
         "confirm",
         "published",
         "cleanup",
-        "completion",
-    ):
+    )
+    for phase in phases:
         assert any(f" {phase} " in line and "phase ended" in line for line in of_good.splitlines()), phase
     for event in ("assigned", "attempt started", "downloaded", "attempt fence passed", "publish fence", "staged"):
         assert event in of_good
+    assert re.search(r" completion +attempt ended status=COMPLETED told_in=\d", of_good)
     times = [line.split()[0] for line in shown(fleet).splitlines() if not line.startswith("    ")]
     assert times == sorted(times)
 

@@ -66,11 +66,15 @@ class Results:
                     await self._conductor.report(running.task.attempt, self._worker_id, result)
             return standing != "not accepted"
 
+        began = time.monotonic()
         try:
-            return await self._trying(running.task, told)
+            is_told = await self._trying(running.task, told)
         except ConductorError as error:
             self.lost(running, f"Conductor could not be told: {error}")
             return False
+        running.told_in = round(time.monotonic() - began, 4)
+        self._metrics.attempt_took({"completion": running.told_in}, {})
+        return is_told
 
     def lost(self, running: Running, why: str) -> None:
         """Say that Conductor was not told, or may not have been."""
@@ -170,7 +174,8 @@ class Results:
             self._not_confirmed(running, result, str(error))
             return True
         if standing == "told":
-            _log.info("attempt ended", status=result.status, reason=result.reason, **running.ids())
+            how = {"status": result.status, "reason": result.reason, "told_in": running.told_in}
+            _log.info("attempt ended", **how, **running.ids())
             self._metrics.attempt_ended(result.status)
         return standing != "waited for"
 

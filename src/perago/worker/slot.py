@@ -168,6 +168,8 @@ class Running:
     is_finished: bool = False
     heartbeat: "asyncio.Task[None] | None" = None
     stopped_because: str | None = None
+    #: How long it took to tell its result.
+    told_in: float | None = None
     #: The Spark server it asked for; a session of its own may be open there.
     spark: str | None = None
     # Held by whatever is written to the task: of two writes at once Conductor may keep the lease extension, and a

@@ -345,7 +345,6 @@ class Supervisor:
 
         A slot has one untold result at most: a second one waits for the first, and the slot with it.
         """
-        began = time.monotonic()
         try:
             async with slot.telling:
                 if slot.running is running:
@@ -360,12 +359,8 @@ class Supervisor:
         finally:
             if running.heartbeat is not None:
                 running.heartbeat.cancel()
-        if not told:
-            return
-        taken = time.monotonic() - began
-        self.metrics.attempt_took({"completion": taken}, {})
-        _log.info("phase ended", task=self._definition.name, seconds=round(taken, 4), **running.ids())
-        self._spawn(self._results.read_back(running, result, slot.telling, output_bytes), self._looks)
+        if told:
+            self._spawn(self._results.read_back(running, result, slot.telling, output_bytes), self._looks)
 
     # Leftovers and life signs
 
