@@ -21,6 +21,8 @@ from perago.attempt.log_fields import with_log_fields
 _KEPT_FILES = 1000
 _UNREAD_LINES = 10_000
 _LAST_WORDS_SECONDS = 1.0
+# Each line by itself would wake a thread that takes the processor from whoever logs.
+_BETWEEN_LINES_SECONDS = 0.02
 _STDERR = 2
 # A local variable of a frame may be a credential.
 _as_dicts = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
@@ -146,11 +148,19 @@ class _Screen:
             self._lines.put(line)
 
     def _print(self) -> None:
-        while (line := self._lines.get()) is not None:
-            unsaid = f"{line}\n".encode(errors="replace")
+        is_over = False
+        while not is_over:
+            lines = [self._lines.get()]
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    lines.append(self._lines.get_nowait())
+            is_over = None in lines
+            unsaid = "".join(f"{line}\n" for line in lines if line is not None).encode(errors="replace")
             with contextlib.suppress(OSError):
                 while unsaid:  # not by way of sys.stderr, whose lock would be held when the process ends
                     unsaid = unsaid[os.write(_STDERR, unsaid) :]
+            if not is_over:
+                time.sleep(_BETWEEN_LINES_SECONDS)
         self._said.set()
 
     def _last_words(self) -> None:
