@@ -383,11 +383,12 @@ def executor_process() -> Generator[None]:
 def test_what_a_body_calls_by_the_same_name_is_kept_under_another(tmp_path: Path) -> None:
     log = configured(tmp_path)
 
-    with log_fields(task_id="t-1", phase="body"):
+    with log_fields(task_id="t-1", phase="body", seq=None):
         log.info("trained", phase="epochs", task_id="mine", rows=3)
 
     (line,) = lines_in(tmp_path / "executor-0.jsonl")
     assert (line["task_id"], line["phase"]) == ("t-1", "body")
+    assert "body_seq" not in line
     assert (line["body_task_id"], line["body_phase"], line["rows"]) == ("mine", "epochs", 3)
 
 

@@ -49,6 +49,6 @@ def with_log_fields(_logger: Any, _name: str, event: MutableMapping[str, Any]) -
     carried = _mine.get() or next(iter(_of_the_process), None) or _NONE
     for name, value in list(carried.items()):  # another thread may set one
         said = event.setdefault(name, value)
-        if not isinstance(said, str | int) or said != value:
+        if said is not value and not (isinstance(said, str | int) and said == value):
             event[name], event[f"body_{name}"] = value, said
     return event

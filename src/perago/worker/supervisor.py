@@ -112,8 +112,7 @@ class Supervisor:
     async def run(self) -> int:
         """Work until told to stop.
 
-        0: drained. 1: cannot work. 3: the time to drain ran out, and attempts were killed or results not told.
-        130: a second signal.
+        0: drained. 1: cannot work. 3: the time to drain ran out, or results could not be told. 130: a second signal.
         """
         Failpoint.from_environment(os.environ)  # a wrong one is refused here, and not by every executor
         gc.freeze()  # what was imported stays: no collection need look through it again
