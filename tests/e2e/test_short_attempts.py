@@ -75,6 +75,7 @@ def test_a_long_attempt_holds_up_none_of_the_tasks_that_came_for_its_slot(
     short += queued(fleet, 10)
 
     with fleet.worker("work", "-j", "1", **slow_polls) as held_up:
+        held_up.said(event="attempt started", workflow=long)
         held_up.said(event="given back")
         with fleet.worker("work", "-j", "1", PERAGO_WORKSPACE_ROOT=str(tmp_path / "another")) as free:
             assert retries(fleet.ended(short)) == 0
